@@ -1,12 +1,14 @@
 """Compares our layers with blocks of Keras's own attention and with KerasHub's layers.
 
-    python benchmarks/layers.py --sizes tutorial base
+    python benchmarks/layers.py --backends tensorflow jax torch
 
-Needs keras-hub beside keras_tfmr. Each layer runs forward as in inference, and forward and backward
-as in training (dropout 0.1), in a tf.function, with TensorFlow's own choice of threads. Writes
+Needs keras-hub beside keras_tfmr, and the backends. Each layer runs forward as in inference, and
+forward and backward as in training (dropout 0.1), as Keras's `fit` runs it: in a tf.function,
+compiled by JAX, or uncompiled in torch, with the backend's own choice of threads. Writes
 results/layers.md and .json.
 """
 
+import functools
 import itertools
 import statistics
 
@@ -76,11 +78,10 @@ def of_keras_hub(kind, d_model, heads, dff):
 SIDES = {"keras_tfmr": ours, "Keras": of_keras, "KerasHub": of_keras_hub}
 
 
-def functions(layer, inputs):
+def on_tensorflow(layer, inputs):
     """Forward, and forward with backward, each as a function without arguments."""
     import tensorflow as tf
 
-    layer(*inputs)
     variables = layer.trainable_variables
 
     @tf.function(jit_compile=False)
@@ -97,75 +98,139 @@ def functions(layer, inputs):
     return lambda: forward(*inputs), lambda: both(*inputs)
 
 
-def one(side, size, lengths, seconds):
+def on_jax(layer, inputs):
+    """The same, compiled, as `fit` does."""
+    import jax
+    import keras
+
+    entries = [keras.Input(batch_shape=x.shape) for x in inputs]
+    model = keras.Model(entries, layer(*entries))  # tells the layers within a layer of `training`
+    weights = [v.value for v in model.trainable_variables]
+    others = [v.value for v in model.non_trainable_variables]
+
+    def forward(weights, inputs, training=False):
+        return model.stateless_call(weights, others, inputs, training=training)[0]
+
+    def loss(weights, inputs):
+        return forward(weights, inputs, training=True).sum()
+
+    calls = jax.jit(forward), jax.jit(jax.grad(loss, argnums=(0, 1)))
+    return [lambda call=call: jax.block_until_ready(call(weights, inputs)) for call in calls]
+
+
+def on_torch(layer, inputs):
+    """The same, uncompiled, as `fit` does."""
+    import torch
+
+    weights = [v.value for v in layer.trainable_variables]
+    inputs = [x.requires_grad_() for x in inputs]
+
+    @torch.no_grad()
+    def forward():
+        layer(*inputs, training=False)
+
+    def both():
+        torch.autograd.grad(layer(*inputs, training=True).sum(), [*inputs, *weights])
+
+    return forward, both
+
+
+BACKENDS = {"tensorflow": on_tensorflow, "jax": on_jax, "torch": on_torch}
+
+
+def one(side, backend, size, lengths, seconds):
     """In its own process: milliseconds of every case of one side; "rate" is cases a second."""
-    import tensorflow as tf
+    from keras import ops
 
     found = {}
     for kind, length in itertools.product(KINDS[side == "KerasHub" :], lengths):
         rng = np.random.default_rng(0)
         shape = (max(1, TOKENS // length), length, SIZES[size][0])
-        x, context = (tf.constant(rng.normal(size=shape), tf.float32) for _ in range(2))
+        x, context = (ops.convert_to_tensor(rng.normal(size=shape), "float32") for _ in range(2))
         inputs = {"attention": (x, x), "encoder layer": (x,), "decoder layer": (x, context)}[kind]
-        for name, call in zip(
-            PASSES, functions(SIDES[side](kind, *SIZES[size]), inputs), strict=True
-        ):
+        layer = SIDES[side](kind, *SIZES[size])
+        layer(*inputs)  # creates its weights
+        for name, call in zip(PASSES, BACKENDS[backend](layer, inputs), strict=True):
             found[f"{kind}, {length}, {name}"] = harness.median_seconds(call, seconds) * 1e3
     return {"rate": 1e3 * len(found) / sum(found.values()), **found}
 
 
+def ratios_of(entries):
+    """How many times as fast as the faster peer ours is in each case."""
+    return [
+        min(entry.get(other, float("inf")) for other in ("Keras", "KerasHub")) / entry["keras_tfmr"]
+        for entry in entries
+    ]
+
+
+def in_words(entries):
+    ratios = ratios_of(entries)
+    return (
+        f"{len(ratios)} cases: {min(ratios):.2f} to {max(ratios):.2f}, "
+        f"median {statistics.median(ratios):.2f}."
+    )
+
+
 def page(numbers):
+    found = numbers["found"]
+    everything = [
+        entry for sizes in found.values() for entries in sizes.values() for entry in entries
+    ]
     lines = [
         f"Milliseconds for {TOKENS} tokens of float32 at each length; `×` is how many times as "
-        "fast as the other keras_tfmr is.\n"
+        f"fast as the other keras_tfmr is. Against the faster of the two, {in_words(everything)}\n"
     ]
-    for size, found in numbers["sizes"].items():
-        rows = []
-        for entry in found:
-            cells = [entry["kind"], entry["length"], entry["pass"], entry["keras_tfmr"] * 1e3]
-            for other in ("Keras", "KerasHub"):
-                time = entry.get(other)
-                cells += [time * 1e3, time / entry["keras_tfmr"]] if time else ["", ""]
-            rows.append(cells)
-        header = ["", "length", "pass", "keras_tfmr", "Keras blocks", "×", "KerasHub", "×"]
-        lines.append("## {}: {} wide, {} heads, hidden {}\n".format(size, *SIZES[size]))
-        lines.append(harness.table(header, rows))
-    ratios = [
-        min(entry.get(other, float("inf")) for other in ("Keras", "KerasHub")) / entry["keras_tfmr"]
-        for found in numbers["sizes"].values()
-        for entry in found
-    ]
-    lines.append(
-        f"Against the faster of the two, {len(ratios)} cases: {min(ratios):.2f} to "
-        f"{max(ratios):.2f}, median {statistics.median(ratios):.2f}."
-    )
+    header = ["", "length", "pass", "keras_tfmr", "Keras blocks", "×", "KerasHub", "×"]
+    for backend, sizes in found.items():
+        lines.append(f"## {backend}\n\n{in_words([e for es in sizes.values() for e in es])}\n")
+        for size, entries in sizes.items():
+            lines.append("### {}: {} wide, {} heads, hidden {}\n".format(size, *SIZES[size]))
+            lines.append(harness.table(header, map(cells_of, entries)))
     return "\n".join(lines)
+
+
+def cells_of(entry):
+    """A row of the table."""
+    cells = [entry["kind"], entry["length"], entry["pass"], entry["keras_tfmr"] * 1e3]
+    for other in ("Keras", "KerasHub"):
+        time = entry.get(other)
+        cells += [time * 1e3, time / entry["keras_tfmr"]] if time else ["", ""]
+    return cells
+
+
+def measure(args, backend, size):
+    """The cases of a backend and size, each with the seconds of every side."""
+    sides = [side for side in SIDES if side != "KerasHub" or harness.installed("keras_hub")]
+    case = {"backend": backend, "size": size, "lengths": args.lengths, "seconds": args.seconds}
+    tasks = {
+        side: {"default": functools.partial(
+            harness.alone, __file__, {"side": side, **case}, {"KERAS_BACKEND": backend}
+        )}
+        for side in sides
+    }  # fmt: skip
+    found = harness.compare(tasks, args.turns, quick=args.quick)
+    return [
+        {"kind": kind, "length": length, "pass": direction,
+         **{side: answer[key] / 1e3 for side, answer in found.items() if key in answer}}
+        for kind, length, direction in itertools.product(KINDS, args.lengths, PASSES)
+        for key in [f"{kind}, {length}, {direction}"]
+    ]  # fmt: skip
 
 
 def main():
     parser, _, full = harness.parser(__doc__)
+    full("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS), help="backends")
     full("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="sizes")
     full("--lengths", nargs="+", type=int, default=[16, 64, 512], help="lengths")
     full("--seconds", type=float, default=0.7, help="of each case and turn")
     args = parser.parse_args()
     if args.quick:
         args.sizes, args.lengths, args.seconds = ["tutorial"], [16], 0.02
-    sides = [side for side in SIDES if side != "KerasHub" or harness.installed("keras_hub")]
-    numbers = {**harness.about("keras", "tensorflow", "keras-hub"), "sizes": {}}
-    for size in args.sizes:
-        tasks = {
-            side: {"default": lambda side=side, size=size: harness.alone(
-                __file__, {"side": side, "size": size, "lengths": args.lengths,
-                           "seconds": args.seconds})}
-            for side in sides
-        }  # fmt: skip
-        found = harness.compare(tasks, args.turns, quick=args.quick)
-        numbers["sizes"][size] = [
-            {"kind": kind, "length": length, "pass": direction,
-             **{side: answer[key] / 1e3 for side, answer in found.items() if key in answer}}
-            for kind, length, direction in itertools.product(KINDS, args.lengths, PASSES)
-            for key in [f"{kind}, {length}, {direction}"]
-        ]  # fmt: skip
+    backends = [backend for backend in args.backends if harness.installed(backend)]
+    numbers = harness.about("keras", *BACKENDS, "keras-hub")
+    numbers["found"] = {
+        backend: {size: measure(args, backend, size) for size in args.sizes} for backend in backends
+    }
     harness.report("layers", "Layers", page(numbers), numbers, quick=args.quick)
 
 
