@@ -225,7 +225,8 @@ def main():
     full("--seconds", type=float, default=0.7, help="of each case and turn")
     args = parser.parse_args()
     if args.quick:
-        args.sizes, args.lengths, args.seconds = ["tutorial"], [16], 0.02
+        args.backends, args.sizes = ["tensorflow"], ["tutorial"]
+        args.lengths, args.seconds = [16], 0.02
     backends = [backend for backend in args.backends if harness.installed(backend)]
     numbers = harness.about("keras", *BACKENDS, "keras-hub")
     numbers["found"] = {
