@@ -54,12 +54,14 @@ class LayerNormalization(ConfigLayer):
 
     def call(self, x: Tensor, training: bool | None = None) -> Nested:
         dtype = backend.result_type(x.dtype, "float32")
-        gamma, beta = ops.cast(self.gamma, dtype), ops.cast(self.beta, dtype)
-        # On JAX, a jvp needs the automatic derivative; on torch, so does a second one.
-        if training and keras.backend.backend() == "tensorflow":
-            y = ops.custom_gradient(self._normalized)(ops.cast(x, dtype), gamma, beta)
+        inputs = [ops.cast(tensor, dtype) for tensor in (x, self.gamma, self.beta)]
+        # On JAX, a jvp needs the automatic derivative; torch has a kernel of its own.
+        if keras.backend.backend() == "torch":
+            y = ops.layer_normalization(*inputs, axis=-1, epsilon=self.epsilon)
+        elif training and keras.backend.backend() == "tensorflow":
+            y = ops.custom_gradient(self._normalized)(*inputs)
         else:
-            y, _ = self._normalized(ops.cast(x, dtype), gamma, beta)
+            y, _ = self._normalized(*inputs)
         return ops.cast(y, self.compute_dtype)
 
     def _normalized(self, x, gamma, beta):
