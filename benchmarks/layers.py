@@ -4,8 +4,8 @@
 
 Needs keras-hub beside keras_tfmr, and the backends. Each layer runs forward as in inference, and
 forward and backward as in training (dropout 0.1), as Keras's `fit` runs it: in a tf.function,
-compiled by JAX, or uncompiled in torch, with the backend's own choice of threads. Writes
-results/layers.md and .json.
+compiled by JAX, or uncompiled in torch, with the backend's own choice of threads. Backends can be
+measured one by one. Writes results/layers.md and .json.
 """
 
 import functools
@@ -172,7 +172,7 @@ def in_words(entries):
 
 
 def page(numbers):
-    found = numbers["found"]
+    found = {backend: run["sizes"] for backend, run in numbers["backends"].items()}
     everything = [
         entry for sizes in found.values() for entries in sizes.values() for entry in entries
     ]
@@ -182,7 +182,9 @@ def page(numbers):
     ]
     header = ["", "length", "pass", "keras_tfmr", "Keras blocks", "×", "KerasHub", "×"]
     for backend, sizes in found.items():
-        lines.append(f"## {backend}\n\n{in_words([e for es in sizes.values() for e in es])}\n")
+        summary = in_words([entry for entries in sizes.values() for entry in entries])
+        commit = numbers["backends"][backend]["commit"]
+        lines.append(f"## {backend}\n\nCommit {commit}, {summary}\n")
         for size, entries in sizes.items():
             lines.append("### {}: {} wide, {} heads, hidden {}\n".format(size, *SIZES[size]))
             lines.append(harness.table(header, map(cells_of, entries)))
@@ -229,9 +231,10 @@ def main():
         args.lengths, args.seconds = [16], 0.02
     backends = [backend for backend in args.backends if harness.installed(backend)]
     numbers = harness.about("keras", *BACKENDS, "keras-hub")
-    numbers["found"] = {
-        backend: {size: measure(args, backend, size) for size in args.sizes} for backend in backends
-    }
+    numbers["backends"] = {} if args.quick else harness.kept("layers").get("backends", {})
+    for backend in backends:
+        sizes = {size: measure(args, backend, size) for size in args.sizes}
+        numbers["backends"][backend] = {"commit": numbers["commit"], "sizes": sizes}
     harness.report("layers", "Layers", page(numbers), numbers, quick=args.quick)
 
 

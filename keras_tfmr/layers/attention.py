@@ -309,7 +309,9 @@ class MultiHeadAttention(TransformerLayer):
 
     def _fused(self, training):
         """Whether the backend has a kernel for it, which creates no `[query, key]` tensor."""
-        has_kernel = keras.backend.backend() in ("jax", "torch")
+        has_kernel = keras.backend.backend() == "torch"
+        if keras.backend.backend() == "jax":  # on a CPU it has none, and its function is slow
+            has_kernel = not keras.distribution.list_devices()[0].startswith("cpu")
         # JAX's kernel needs values as wide as keys; float16 cannot hold the bias of a mask.
         fits = self.key_dim == self.value_dim and self.compute_dtype != "float16"
         return has_kernel and fits and not (training and self.dropout_rate > 0)

@@ -132,11 +132,13 @@ def test_dropout_drops_attention_weights_in_training_only():
 
 @pytest.mark.backends("jax")
 def test_a_kernel_is_asked_for_only_where_it_can_train_with_a_mask(monkeypatch):
-    """JAX's own check of cuDNN's kernel is the judge; Keras's of a TPU's drops the bias."""
+    """JAX's own check of cuDNN's kernel is the judge; Keras's of a TPU's drops the bias. On a CPU
+    there is no kernel; the outputs are the same with JAX's function, as on a GPU.
+    """
     import jax.numpy as jnp
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
-    asked, devices = [], ["gpu:0"]
+    asked, devices = [], []
     attention = ops.dot_product_attention
 
     def kernel(*args, flash_attention, **more):
@@ -148,9 +150,22 @@ def test_a_kernel_is_asked_for_only_where_it_can_train_with_a_mask(monkeypatch):
     monkeypatch.setattr(cudnn, "check_compute_capability", lambda capability: True)
     monkeypatch.setattr(cudnn, "is_cuda_compute_capability_equal", lambda capability: False)
     layer = MultiHeadAttention(HEADS, 8)
+
+    def call(*inputs, on="gpu:0", **options):
+        devices[:] = [on]
+        return to_numpy(layer(*inputs, **options))
+
     for query, key in itertools.product((4, 5), (6, 7)):
         x, y = random(BATCH, query, WIDTH), random(BATCH, key, WIDTH)
-        layer(x, y, attention_mask=random_mask(BATCH, query, key))
+        mask = random_mask(BATCH, query, key)
+        for inputs, options in (
+            ((x,), {"use_causal_mask": True}),
+            ((x, y), {"attention_mask": mask}),
+        ):
+            asked.clear()
+            expected = call(*inputs, on="cpu:0", **options)
+            assert not asked
+            np.testing.assert_allclose(call(*inputs, **options), expected, rtol=1e-4, atol=1e-5)
         heads = [jnp.zeros((BATCH, length, HEADS, 8), "bfloat16") for length in (query, key, key)]
         with (
             contextlib.nullcontext() if asked.pop() is None else pytest.raises(NotImplementedError)
@@ -158,8 +173,7 @@ def test_a_kernel_is_asked_for_only_where_it_can_train_with_a_mask(monkeypatch):
             cudnn.check_is_flash_attention(
                 *heads, cudnn.AttentionLayout.BTNH.value, 91000, has_bias=True, is_training=True
             )
-    devices[:] = ["tpu:0"]
-    layer(x[:, :4], y[:, :6], attention_mask=random_mask(BATCH, 4, 6))
+    call(x[:, :4], y[:, :6], on="tpu:0", attention_mask=random_mask(BATCH, 4, 6))
     assert asked == [False]
 
 
