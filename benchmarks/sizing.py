@@ -23,6 +23,8 @@ from pathlib import Path
 import harness
 from decoding import called, untrained
 
+from keras_tfmr._tied import Tie
+
 PRECISIONS = ("float32", "int8")
 ROWS = 32  # sentences of a large request
 
@@ -53,14 +55,15 @@ def served(models, cores, texts, seconds):
     from keras_tfmr.client import ServingClient
 
     usable = sorted(getattr(os, "sched_getaffinity", lambda _: range(harness.CORES))(0))
-    script = harness.ROOT / "serving" / "server.py"
+    script, tie = harness.ROOT / "serving" / "server.py", Tie()
     flags = ["--port=0", "--rest_api_port=0", f"--model_base_path={models}"]
     begun = time.perf_counter()
     with bound(usable[:cores]):
         server = subprocess.Popen(
-            [sys.executable, script, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-    with server, bound(usable[cores:]):
+            tie.command(script, *flags), pass_fds=[tie.watched],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    with server, contextlib.closing(tie), bound(usable[cores:]):
         address = re.search(rb"gRPC on (\S+),", server.stdout.readline())[1].decode()
         while b"Serving version" not in (line := server.stderr.readline()):
             if not line:
