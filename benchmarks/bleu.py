@@ -181,7 +181,8 @@ def main():
     full("--validation", help="validation pairs")
     add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
     full("--minutes", type=float, default=30, help="of training")
-    full("--steps", type=int, help="updates of our runs, instead of minutes")
+    beside = ["--quick", "--minutes", "--marian"]
+    add("--steps", type=int, not_with=beside, help="updates of our runs, instead of minutes")
     full("--seeds", type=int, nargs="+", default=[1], help="of our runs")
     full("--every", type=float, default=2, help="minutes between measurements of Marian")
     full("--rates", nargs="+", default=["0.001"], help="of Marian")
@@ -228,7 +229,7 @@ def measure(args, name):
     for side, run in runs.items():
         if side.partition(" ")[0] not in args.sides:
             continue
-        minutes = None if args.steps and side != "marian" else args.minutes
+        minutes = None if args.steps else args.minutes
         about = {"minutes": minutes, "date": numbers["date"], "commit": numbers["commit"]}
         measured = {**run(), **about}
         if not args.quick:  # read now: another process may have added a seed
