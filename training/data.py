@@ -203,20 +203,10 @@ def make_batches(settings, task, encoded, replicas=1):
     """The `Batches` of an `Encoded`."""
     sizes = encoded.parts
     ends = itertools.accumulate(sizes)
-    shares = rates(corpora_of(settings), sizes, settings.temperature)
+    shares = rates(corpora_of(settings), sizes)
     parts = [
         CorpusPart(e - n, e, rate) for e, n, rate in zip(ends, sizes, shares, strict=True) if n
     ]
-    sampled = None
-    if settings.subword_sampling:
-        from training.corpus.subword_sampling import SampledSubwords
-
-        sampled = [
-            SampledSubwords(
-                ids, tokenizer, share=settings.subword_sampling, seed=[settings.seed, side]
-            )
-            for side, ids, tokenizer in zip((0, 1), encoded.sides, task.tokenizers, strict=True)
-        ]
     return Batches(
         encoded.sides,
         task,
@@ -225,6 +215,5 @@ def make_batches(settings, task, encoded, replicas=1):
         rows_multiple=replicas,
         parts=parts,
         max_tokens=settings.max_tokens,
-        sampled=sampled,
         fixed_shapes=compiles_by_shape(),
     )

@@ -204,25 +204,6 @@ class Tokenizer(tf.Module):
         pieces = (processor.id_to_piece(i) for i in range(self.vocab_size))
         return np.array([piece.startswith(SPACE_SIGN) for piece in pieces])
 
-    def nbest_segmentations(self, word: Sequence[int], most: int) -> list[tuple[list[int], float]]:
-        """The most probable ways to split a word into subwords.
-
-        Args:
-            word: list of int, the ids of a word: a subword that begins with a space, and those up
-                to the next such subword.
-            most: Maximum number of ways.
-
-        Returns:
-            list of (list of int, float): ids and log-probability, the most probable first; only
-            `word` if it contains bytes or is only a space.
-        """
-        processor = self.lines.processor
-        text = "".join(processor.id_to_piece(i) for i in word)
-        if any(map(processor.is_byte, word)) or not text[1:] or text[0] != SPACE_SIGN:
-            return [(list(word), 0.0)]
-        ways = processor.nbest_encode(text[1:], nbest_size=most)
-        return [(ids, sum(map(processor.get_score, ids))) for ids in ways]
-
     def _encode(self, texts, max_length):
         """Strings [batch] -> ids, ragged int32 [batch, (subwords)], and whether texts were cut."""
         raise NotImplementedError

@@ -230,10 +230,6 @@ def test_settings_that_make_no_sense_are_refused():
         (lambda: sources.parse(["a.tsv"], ["b.tsv=x"]), "--tag must name a file.* Received: b.tsv"),
         (lambda: sources.parse(["a.tsv"], ["a.tsv"]), "FILE=TAG"),
         (lambda: sources.parse(["a.tsv"], ["a.tsv=x", "a.tsv=y"]), "one tag for each file"),
-        (
-            lambda: sources.corpora_of(TrainingConfig(data=("a:1", "b:2"), temperature=5.0)),
-            "temperature has no effect beside the weights",
-        ),
         (lambda: sources.find("none-*.tsv"), r"none-\*\.tsv: No such file"),
         (lambda: Rules(filters=("spam",)), r"Filters are identical.* Received: spam"),
         (lambda: Rules(filters=("language",)), "needs the languages"),
@@ -243,16 +239,10 @@ def test_settings_that_make_no_sense_are_refused():
             refused()
 
 
-def test_weights_and_temperature_set_the_shares():
-    plain = sources.parse(["a.tsv", "b.tsv"])
-    assert sources.rates(plain, [900, 100]) == [1, 1]
-    for found, shares in (
-        (sources.rates(sources.parse(["a.tsv:3", "b.tsv:1"]), [900, 100]), (0.75, 0.25)),
-        (sources.rates(plain, [900, 100], 2.0), (0.75, 0.25)),  # 30 : 10
-    ):
-        pairs = np.array(found) * [900, 100]
-        np.testing.assert_allclose(pairs / pairs.sum(), shares)
-        assert pairs.sum() == pytest.approx(1000)
+def test_weights_set_the_shares():
+    assert sources.rates(sources.parse(["a.tsv", "b.tsv"]), [900, 100]) == [1, 1]
+    rates = sources.rates(sources.parse(["a.tsv:3", "b.tsv:1"]), [900, 100])
+    np.testing.assert_allclose(np.array(rates) * [900, 100], [750, 250])
 
 
 def test_a_file_may_be_called_like_a_name_with_a_weight(tmp_path):
@@ -294,19 +284,15 @@ GOOD = [
     [
         ("identical", ("Sentence about Weather", "sentence about weather")),
         ("length_ratio", ("Esta frase fala do tempo que faz hoje na cidade grande.", "Yes.")),
-        ("letters", ("12 / 34 -- 56 %% 78 ==", "Sentence about weather")),
-        ("script", ("Это предложение о погоде.", "Sentence about weather")),
-        ("near_duplicate", ("ESTA FRASE NUMERO 7 FALA DO TEMPO!", "Sentence 8 is about weather")),
         ("language", ("Dieser Satz handelt vom Wetter in der Stadt.", "It is about weather.")),
     ],
 )
 def test_each_filter_drops_what_it_is_for(tmp_path, name, bad):
     rules = Rules(filters=(name,), languages=("pt", "en")).measured_on(GOOD)
-    good = GOOD if name != "near_duplicate" else GOOD[:1]
-    pile = unique_of(tmp_path, [in_memory([*good, bad])], rules)
-    assert read(pile) == good and pile.dropped[name] == 1
+    pile = unique_of(tmp_path, [in_memory([*GOOD, bad])], rules)
+    assert read(pile) == GOOD and pile.dropped[name] == 1
     assert f"1 {REASONS[name]}" in summary(pile.dropped)
-    assert len(pile_of(tmp_path, [*good, bad])) == len(good) + 1  # unless asked for
+    assert len(pile_of(tmp_path, [*GOOD, bad])) == len(GOOD) + 1  # unless asked for
 
 
 LINE_TEXT = st.text(

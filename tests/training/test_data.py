@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_tfmr import SubwordTokenizer
 from training.corpus.batches import Batches, CorpusPart
-from training.corpus.subword_sampling import SampledSubwords
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 END = 1
@@ -127,23 +125,3 @@ def test_long_pairs_are_dropped_and_counted():
         batches_of([(3, 3)], max_tokens=65)
     with pytest.raises(ValueError, match="does not fit batches of 64 tokens and at least 8 rows"):
         batches_of([(20, 20)] * 9, rows_multiple=8)
-
-
-def test_sampled_subwords_spell_the_same_words_and_can_be_resumed():
-    lines = [f"o gato {word} dorme na mesa grande" for word in ("preto", "pequeno", "cinza")] * 20
-    tokenizer = SubwordTokenizer.learn(lines, 300)
-    ids = tokenizer.encode_lines(lines)
-    best = np.split(ids[0], ids[1][1:-1])
-
-    def sample(numbers, epoch, share=0.3):
-        values, counts = SampledSubwords(ids, tokenizer, share=share, seed=[1, 0])(numbers, epoch)
-        return [row.tolist() for row in np.split(values, np.cumsum(counts)[:-1])]
-
-    numbers = np.random.default_rng(0).permutation(len(lines))
-    rows = sample(numbers, 4)
-    texts = tokenizer.decode(tf.ragged.constant(rows, dtype=tf.int32)).numpy()
-    assert [text.decode() for text in texts] == [lines[n] for n in numbers]
-    changed = [row != best[n].tolist() for row, n in zip(rows, numbers, strict=True)]
-    assert np.mean(changed) > 0.5  # 7 words a line, each changed with probability 0.3
-    assert sample(numbers[5:9], 4) == rows[5:9] and sample(numbers, 5) != rows
-    assert sample(numbers, 0, share=0.0) == [best[n].tolist() for n in numbers]

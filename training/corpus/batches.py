@@ -60,8 +60,6 @@ class Batches:
             rows are added that hold no token.
         parts: list of `CorpusPart`, the corpora to mix; by default, an epoch has all pairs once.
         max_tokens: Maximum number of tokens of a side, end id included; None: `LONGEST`.
-        sampled: None, or for each side a function from (pair numbers, epoch) to `(values, lengths)`
-            of other subwords.
         fixed_shapes: Whether each bucket has one shape, for backends that compile by shape: there
             are fewer buckets then, and rows are added that hold no token.
 
@@ -71,7 +69,7 @@ class Batches:
 
     def __init__(
         self, sides, task, *, tokens_per_batch, seed, rows_multiple=1, parts=None,
-        max_tokens=None, sampled=None, fixed_shapes=False,
+        max_tokens=None, fixed_shapes=False,
     ):  # fmt: skip
         if (max_tokens or 0) > tokens_per_batch:
             raise RunError(
@@ -80,7 +78,7 @@ class Batches:
             )
         pairs = len(sides[0][1]) - 1
         self.sides, self.task, self.signature = sides, task, task.signature()
-        self.seed, self.rows_multiple, self.sampled = seed, rows_multiple, sampled
+        self.seed, self.rows_multiple = seed, rows_multiple
         self.fixed_shapes, shapes = fixed_shapes, FIXED_SHAPES if fixed_shapes else SHAPES
         self.parts = parts or [CorpusPart(0, pairs)]
         longest = max_tokens or min(LONGEST, tokens_per_batch)
@@ -93,15 +91,14 @@ class Batches:
             raise RunError(f"none of {pairs} pairs has at most {longest} tokens on each side")
         even = 2 if fixed_shapes else 1  # JAX's kernel of attention needs even lengths
         self.buckets = choose_buckets(counts, tokens_per_batch, shapes, rows_multiple, even)
-        # bucket_of[source, target] lengths; sampled subwords may be a few more than the longest.
+        # bucket_of[source, target] lengths
         self._bucket_of = np.full((longest + 2, longest + 2), DROPPED, np.uint8)
         for i, bucket in reversed([*enumerate(self.buckets)]):  # the smallest last, so that it wins
             self._bucket_of[: bucket.source + 1, : bucket.target + 1] = i
         self._bucket_of[-1] = self._bucket_of[:, -1] = DROPPED
-        self._longest = longest
-        self._buckets = None if sampled else np.concatenate(
+        self._buckets = np.concatenate(
             [self._bucket_of[tuple(self._lengths(chunk, longest))] for chunk in chunks(pairs)]
-        )  # fmt: skip
+        )
         self.tokens_per_epoch, self.real_share = self._measure(counts)
         self.nominal_tokens = task.share * self.tokens_per_epoch / self.batches_in(0)
 
@@ -147,11 +144,7 @@ class Batches:
     def _keys(self, places, epoch):
         """The pairs at these places that are not too long, and the bucket of each."""
         numbers = self._numbers(places, int(epoch))
-        if self.sampled:
-            sides = [ids(numbers, int(epoch))[1] + 1 for ids in self.sampled]  # of subwords
-            keys = self._bucket_of[tuple(np.minimum(np.stack(sides), self._longest + 1))]
-        else:
-            keys = self._buckets[numbers]
+        keys = self._buckets[numbers]
         fits = keys != DROPPED
         return numbers[fits], keys[fits].astype(np.int64)
 
@@ -196,7 +189,7 @@ class Batches:
         """An endless `tf.data.Dataset` of what the task makes of batch number `skip` and later."""
         first, inside = 0, skip
         count = self.batches_in(0) if skip else 0
-        varies = self.sampled or any(part.rate != 1 for part in self.parts)
+        varies = any(part.rate != 1 for part in self.parts)
         while skip and inside >= count:
             first, inside = first + 1, inside - count
             count = self.batches_in(first) if varies else count
@@ -217,7 +210,7 @@ class Batches:
         rows = -(-len(numbers) // multiple) * multiple
         padded, lengths = [], []
         for side, width in enumerate((bucket.source, bucket.target)):
-            values, count = self._ids(side, numbers, int(epoch))
+            values, count = gather(*self.sides[side], numbers)
             ids = np.zeros((rows, width), np.int32)
             ids[: len(numbers)][np.arange(width) < count[:, None]] = values
             padded.append(ids)
@@ -226,12 +219,6 @@ class Batches:
         token = np.random.SeedSequence([self.seed, int(epoch), int(numbers[0])])
         batch = self.task.batch(*padded, *lengths, token)
         return tf.nest.flatten(batch)
-
-    def _ids(self, side, numbers, epoch):
-        """The ids of these pairs one after the other, and the number of each."""
-        if self.sampled:
-            return self.sampled[side](numbers, epoch)
-        return gather(*self.sides[side], numbers)
 
     def empty(self):
         """A dataset of a batch of each shape that holds no token."""
@@ -298,7 +285,7 @@ def choose_buckets(counts, tokens_per_batch, most, rows_multiple=1, lengths_mult
     sizes = -(-np.stack(sizes, axis=1) // lengths_multiple) * lengths_multiple
     sizes, of = np.unique(np.minimum(sizes, longest), axis=0, return_inverse=True)  # [boxes, 2]
     pairs = np.bincount(of.ravel(), counts[tuple(lengths.T)])  # [boxes]
-    if not (sizes == longest).all(axis=1).any():  # for sampled subwords, which may be more
+    if not (sizes == longest).all(axis=1).any():
         sizes, pairs = np.vstack([sizes, longest]), np.append(pairs, 0)
     while len(sizes) > 1:
         both = np.maximum(sizes[:, None], sizes)  # [boxes, boxes, 2]

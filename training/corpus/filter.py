@@ -23,20 +23,14 @@ REASONS = {
     "long": "over-long",
     "identical": "with identical sides",
     "length_ratio": "with an unusual length ratio",
-    "letters": "with few letters",
-    "script": "in an unusual script",
     "language": "in another language",
     "duplicate": "duplicate",
-    "near_duplicate": "near-duplicate",
     "shared": "that share a sentence with held-out pairs",
 }
 
 CHARACTERS = 1000  # a side may have at most so many, unless the rules say otherwise
 RATIO = 2.2  # a side may be at most this many times as long as is usual for its partner
 SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
-LETTERS = 0.5  # minimum fraction of letters among the visible characters of a side
-SCRIPT = 0.5  # minimum fraction of letters in scripts that are usual on a side
-USUAL = 0.05  # minimum fraction of a script among the letters of a side for it to be usual
 WORDY = 8  # minimum letters of a side whose language is identified
 PROBABLE = 0.02  # below this probability of the expected language, the language is another one
 
@@ -49,14 +43,12 @@ class Rules:
         max_characters: Pairs with a longer side are dropped; None stands for `CHARACTERS`.
         filters: Names from `FILTERS`.
         languages: ISO 639-1 codes of source and target, for the filter `language`.
-        scripts: For source and target, the names of the usual scripts.
         ratio: Median logarithm of the ratio of target to source characters.
     """
 
     max_characters: int | None = None
     filters: tuple = ()
     languages: tuple = ()
-    scripts: tuple = ((), ())
     ratio: float = 0.0
 
     def __post_init__(self):
@@ -72,13 +64,12 @@ class Rules:
             identifier(*self.languages)
 
     def measured_on(self, pairs):
-        """A copy with the usual scripts and length ratio of some pairs."""
+        """A copy with the usual length ratio of some pairs."""
         pairs = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
         if not pairs:
             return self
         ratio = statistics.median(math.log(len(target) / len(source)) for source, target in pairs)
-        scripts = tuple(_usual_scripts("".join(side)) for side in zip(*pairs, strict=True))
-        return dataclasses.replace(self, scripts=scripts, ratio=ratio)
+        return dataclasses.replace(self, ratio=ratio)
 
 
 class Cleaned(NamedTuple):
@@ -87,14 +78,12 @@ class Cleaned(NamedTuple):
     Fields:
         text: UTF-8 lines.
         keys: uint64 [pairs]: equal for equal pairs.
-        near_keys: uint64 [pairs]: equal for near-duplicates; empty without that filter.
         dropped: Counter of the reasons.
         lines: Number of lines in the block.
     """
 
     text: bytes
     keys: np.ndarray
-    near_keys: np.ndarray
     dropped: collections.Counter
     lines: int
 
@@ -108,7 +97,6 @@ class Cleaner:
     def __init__(self, rules, task="translation"):
         self.rules, self.task = rules, task
         self._filters = [(name, keeps) for name, keeps in _KEEPS.items() if name in rules.filters]
-        self._near = "near_duplicate" in rules.filters
 
     def __call__(self, block):
         """The `Cleaned` of a `LineBlock`.
@@ -116,7 +104,7 @@ class Cleaner:
         Raises:
             RunError: If a line is not UTF-8 or does not have two columns; it names the line.
         """
-        lines, keys, near_keys, dropped, count = [], [], [], collections.Counter(), 0
+        lines, keys, dropped, count = [], [], collections.Counter(), 0
         for source, target in rows(block, self.task, self.rules.max_characters):
             count += 1
             source = unicodedata.normalize("NFC", source).strip()
@@ -127,10 +115,8 @@ class Cleaner:
             line = f"{source}\t{target}".encode()
             lines.append(line)
             keys.append(_digest(line))
-            if self._near:
-                near_keys.append(_digest(f"{skeleton(source)}\t{skeleton(target)}".encode()))
         text = b"\n".join([*lines, b""])
-        return Cleaned(text, _numbers(keys), _numbers(near_keys), dropped, count)
+        return Cleaned(text, np.frombuffer(b"".join(keys), np.uint64), dropped, count)
 
     def reason(self, source, target):
         """The reason to drop a pair, a key of `REASONS`, or None."""
@@ -151,12 +137,6 @@ def has_text(side):
     (True, False, False)
     """
     return any(char.isprintable() and char != " " for char in side)
-
-
-def skeleton(text):
-    """A text without case, accents, digits, punctuation and spaces, to find near-duplicates."""
-    text = unicodedata.normalize("NFKD", text.casefold())
-    return "".join("0" if char.isdigit() else char for char in text if char.isalnum())
 
 
 def summary(dropped):
@@ -195,22 +175,6 @@ def _usual_lengths(source, target, rules):
     return abs(ratio) <= math.log(RATIO)
 
 
-def _enough_letters(source, target, rules):
-    for text in (source, target):
-        visible = sum(map(len, text.split()))
-        if sum(map(_is_letter, text)) < LETTERS * visible:
-            return False
-    return True
-
-
-def _usual_script(source, target, rules):
-    for text, usual in zip((source, target), rules.scripts, strict=True):
-        scripts = [script(char) for char in text if char.isalpha()]
-        if usual and sum(name in usual for name in scripts) < SCRIPT * len(scripts):
-            return False
-    return True
-
-
 def _expected_languages(source, target, rules):
     judge = identifier(*rules.languages)
     for text, language in zip((source, target), rules.languages, strict=True):
@@ -225,33 +189,11 @@ def _expected_languages(source, target, rules):
 _KEEPS = {
     "identical": _different,
     "length_ratio": _usual_lengths,
-    "letters": _enough_letters,
-    "script": _usual_script,
     "language": _expected_languages,
 }
-FILTERS = (*_KEEPS, "near_duplicate")
-
-
-@functools.lru_cache(1 << 16)
-def script(char):
-    """The script of a letter: the first word of its Unicode name, such as LATIN or CYRILLIC."""
-    return unicodedata.name(char, "UNKNOWN").split()[0]
-
-
-@functools.lru_cache(1 << 16)
-def _is_letter(char):
-    return unicodedata.category(char)[0] in "LM"
-
-
-def _usual_scripts(text):
-    counts = collections.Counter(script(char) for char in text if char.isalpha())
-    return tuple(sorted(name for name, n in counts.items() if n >= USUAL * counts.total()))
+FILTERS = tuple(_KEEPS)
 
 
 def _digest(line):
     # With 64 bits, a collision among millions of pairs is very unlikely.
     return hashlib.blake2b(line, digest_size=8).digest()
-
-
-def _numbers(digests):
-    return np.frombuffer(b"".join(digests), np.uint64)

@@ -108,13 +108,7 @@ def corpora_of(settings):
         return of_phrasebook(settings.task)
     if settings.source:
         return [Corpus(settings.source, aligned=settings.target)]
-    corpora = parse(settings.data, settings.tag, also=settings.validation)
-    if settings.temperature != 1 and corpora[0].weight is not None:
-        raise RunError(
-            "--set temperature has no effect beside the weights of --data. Received: "
-            f"{settings.temperature}"
-        )
-    return corpora
+    return parse(settings.data, settings.tag, also=settings.validation)
 
 
 def check_apart(settings, folder):
@@ -172,24 +166,19 @@ def tagged(tag, source):
     return f"{tag} {source}" if tag else source
 
 
-def rates(corpora, sizes, temperature=1.0):
+def rates(corpora, sizes):
     """How often each pair of each corpus occurs in an epoch, which is as large as all corpora.
 
-    The shares of the corpora follow the weights, or else size^(1 / temperature) (Arivazhagan et al.
-    2019, arXiv 1907.05019); at a temperature of 1, each pair occurs once.
+    The shares of the corpora follow their weights; without weights, each pair occurs once.
 
     Args:
         corpora: list of `Corpus`.
         sizes: The number of pairs of each.
-        temperature: float, at least 1.
     """
     weights = [corpus.weight for corpus in corpora]
-    if temperature == 1 and all(weight is None for weight in weights):
+    if weights[0] is None:
         return [1.0] * len(sizes)
-    shares = [
-        (size ** (1 / temperature) if weight is None else weight) if size else 0
-        for weight, size in zip(weights, sizes, strict=True)
-    ]
+    shares = [weight if size else 0 for weight, size in zip(weights, sizes, strict=True)]
     per_share = sum(sizes) / sum(shares)
     return [share * per_share / (size or 1) for share, size in zip(shares, sizes, strict=True)]
 

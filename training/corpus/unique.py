@@ -43,7 +43,7 @@ class UniquePairs:
         self.protect = protect
         self.excluded = (set(), set())
         self.dropped, parts = collections.Counter(), collections.deque()
-        keys, near_keys, count = [], [], 0
+        keys, count = [], 0
 
         def blocks():
             for number, corpus in enumerate(corpora):
@@ -58,15 +58,13 @@ class UniquePairs:
                 self.pieces.append(FilePiece(*place, parts.popleft()))
                 text.write(cleaned.text)
                 keys.append(cleaned.keys)
-                near_keys.append(cleaned.near_keys)
                 self.dropped.update(cleaned.dropped)
                 self.lines += cleaned.lines
                 count += size
         self.kept = np.ones(count, bool)
-        for hashes, reason in ((keys, "duplicate"), (near_keys, "near_duplicate")):
-            self._drop_repeated(np.concatenate(hashes) if hashes else np.zeros(0), reason)
+        self._drop_repeated(np.concatenate(keys) if keys else np.zeros(0))
 
-    def _drop_repeated(self, keys, reason):
+    def _drop_repeated(self, keys):
         """Keeps the first of the pairs with the same key; sorts a share of the keys at a time."""
         bits = max(0, (len(keys) >> 22).bit_length())
         for bucket in range(2**bits if len(keys) else 0):
@@ -82,7 +80,7 @@ class UniquePairs:
             values = keys[places][order]
             again = places[order[1:][values[1:] == values[:-1]]]
             self.kept[again] = False
-            self.dropped[reason] += len(again)
+            self.dropped["duplicate"] += len(again)
 
     def __len__(self):
         return int(self.kept.sum())

@@ -30,7 +30,6 @@ TYPES = {
     ),
 }
 POSITIVE = Rule("positive", lambda value: value > 0)
-ONE_OR_MORE = Rule("1 or more", lambda value: value >= 1)
 NOT_NEGATIVE = Rule("0 or more", lambda value: value >= 0)
 SHARE = Rule("in [0, 1)", lambda value: 0 <= value < 1)
 PERCENT = Rule("above 0 and at most 100", lambda value: 0 < value <= 100)

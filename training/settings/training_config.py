@@ -13,7 +13,6 @@ from pathlib import Path
 from keras_tfmr.text.spans import PATTERNS, python_pattern
 from training.settings.fields import (
     NOT_NEGATIVE,
-    ONE_OR_MORE,
     PERCENT,
     SEED,
     SHARE,
@@ -72,9 +71,8 @@ class TrainingConfig:
         (), "put TAG in front of the sources from FILE", metavar="FILE=TAG", tasks=TRANSLATION,
     )  # fmt: skip
     filters: tuple = option(
-        (), "filters that drop pairs: identical, length_ratio, letters, script, near_duplicate, "
-        "language",
-        metavar="NAME", tasks=TRANSLATION,
+        (), "filters that drop pairs: identical, length_ratio, language", metavar="NAME",
+        tasks=TRANSLATION,
     )  # fmt: skip
     languages: tuple = setting(
         (), "codes of source and target, as in pt,en: for the filter `language`, abbreviations in "
@@ -93,9 +91,6 @@ class TrainingConfig:
     max_characters: int = setting(
         None, "characters of a side; longer pairs are dropped (default: 1000)"
     )
-    temperature: float = setting(
-        1.0, "corpus sampling temperature; 1: by size", ONE_OR_MORE,
-    )  # fmt: skip
     init_from: str = option(
         None, "begin with the weights and vocabulary of this finished or imported run; with other "
         "layers, as a student of it",
@@ -161,9 +156,6 @@ class TrainingConfig:
     )  # fmt: skip
     vocab_size: int = option(8000, "number of subwords")
     joint_vocab: bool = setting(True, "share one vocabulary between both sides", tasks=TRANSLATION)
-    subword_sampling: float = setting(
-        0.0, "fraction of the words segmented anew each epoch", SHARE, tasks=TRANSLATION
-    )
 
     schedule: str = setting(
         None, "how the rate falls after the warm-up", choices=("noam", "cosine")
@@ -238,7 +230,6 @@ class TrainingConfig:
             "target": not self.source and "without --source",
             "validation": self.phrasebook and f"without {corpus}",
             "tag": not self.data and "without --data",
-            "temperature": len(self.data) < 2 and "without several corpora in --data",
             "validate_steps": (self.validate_steps or log_steps) < log_steps
             and f"below log_steps, which is {log_steps}",
             "extend_vocab": start or other,

@@ -99,11 +99,6 @@ class MarianTokenizer(Tokenizer):
         # The op leaves U+2581 for spaces in pieces of the other language's model.
         return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, SPACE_SIGN, " ")))
 
-    def nbest_segmentations(self, word, most):
-        ways = super().nbest_segmentations(word, most)
-        ways = [way for way in ways if max(way[0]) < self.vocab_size]
-        return ways or [(list(word), 0.0)]
-
     def extended(self, other, share=0.25):
         """As in the base; the tokenizers of both languages, extended by one, get the same ids.
 
