@@ -12,9 +12,10 @@ import tensorflow as tf
 from text_models import LINES, Plain, tiny_translator
 
 from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.export import METADATA_FILE, ExportError, known_answers
+from keras_tfmr.export import ExportError, known_answers
 from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.export.write import METADATA_FILE
 from keras_tfmr.faster import optimize, parts
 from keras_tfmr.faster.optimize import optimize_for_decoding
 from keras_tfmr.faster.parts import Product

@@ -1,0 +1,46 @@
+"""What `import keras_tfmr` does: every public name, at little cost, and saved models that load."""
+
+import os
+import subprocess
+import sys
+
+import keras_tfmr
+
+
+def printed(code, *words):
+    """What a new process on JAX, which never imports TensorFlow, prints; it must succeed."""
+    code = f"import sys; sys.modules['tensorflow'] = None\n{code}"
+    command = [sys.executable, "-c", code, *map(str, words)]
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_public_name_is_there():
+    for name in dir(keras_tfmr):
+        assert getattr(keras_tfmr, name) is not None
+    for part in (keras_tfmr.layers, keras_tfmr.models):
+        assert {*part.__all__} - {*dir(keras_tfmr)} <= {"AttentionScores"}
+
+
+def test_the_client_imports_neither_keras_nor_tensorflow():
+    code = """
+before = set(sys.modules)
+import keras_tfmr.client
+print(*sorted({name.split(".")[0] for name in set(sys.modules) - before}))
+"""
+    (imported,) = printed(code)
+    assert "keras_tfmr" in imported.split()
+    assert not {"keras", "numpy", "training", "serving"} & {*imported.split()}
+
+
+def test_keras_loads_a_model_in_a_process_that_imported_only_the_package(tmp_path):
+    config = keras_tfmr.TransformerConfig.preset("tiny", source_vocab=9, target_vocab=9)
+    keras_tfmr.TranslationModel(config).save(tmp_path / "model.keras")
+    code = """
+import keras, keras_tfmr
+print(keras.models.load_model(sys.argv[1]).count_params())
+"""
+    count = keras_tfmr.TranslationModel(config).count_params()
+    assert printed(code, tmp_path / "model.keras") == [str(count)]
