@@ -17,19 +17,13 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from keras_tfmr.errors import ExportError, PresetError
+
 # What NumPy raises for an .npz that is damaged, cut short, or none.
 DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
 _UNFINISHED = ".unfinished-"  # not a number, so that no server loads it
 # A folder is a version if its whole name is a number, leading zeros or not.
 _VERSION = re.compile(r"[0-9]+")
-
-
-class PresetError(ValueError):
-    """A preset cannot be found, read or written; the message is a line for users."""
-
-
-class ExportError(RuntimeError):
-    """A model cannot be exported, or TensorFlow Serving would not serve the export correctly."""
 
 
 @contextlib.contextmanager

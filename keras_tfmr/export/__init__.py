@@ -4,7 +4,3 @@ Enters: a text model, and texts like those of real requests. Leaves: the folder 
 its warm-up file, batching parameters and metadata. It must not know the classes of text models, nor
 presets: what is written are the signatures that a text model declares.
 """
-
-from keras_tfmr._files import ExportError
-
-__all__ = ["ExportError"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_tfmr._files import ExportError
+from keras_tfmr.errors import ExportError
 from keras_tfmr.faster.optimize import int8_errors
 
 MOST = 0.1  # nats a token; a trained translator's log-probabilities move by a tenth of it

@@ -12,8 +12,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from keras_tfmr import _files
-from keras_tfmr._files import ExportError
 from keras_tfmr.config import PACKAGES, versions
+from keras_tfmr.errors import ExportError
 from keras_tfmr.export import (
     batching,
     graph_edits,

@@ -4,7 +4,3 @@ Enters: a path or the name of a repository; or a text model. Leaves: a model wit
 settings, for the class that asked; or files, ours, Marian's, transformers' and CTranslate2's. It
 must not know the classes of text models, nor exports for a server.
 """
-
-from keras_tfmr._files import PresetError
-
-__all__ = ["PresetError"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_tfmr._files import ExportError
+from keras_tfmr.errors import ExportError
 from keras_tfmr.faster.precision import to_numpy
 from keras_tfmr.presets.format_parts import COMMON, check_architecture, folder, tokens
 

@@ -7,7 +7,7 @@ and looks at the shape of the whole file; what is made of an entry is made insid
 import pathlib
 from typing import Any
 
-from keras_tfmr._files import PresetError
+from keras_tfmr.errors import PresetError
 
 _NULL = type(None)
 _TEXT, _TEXTS, _COUNT = (str, _NULL), ([str], _NULL), (1, _NULL)

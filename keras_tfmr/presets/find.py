@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 
-from keras_tfmr._files import PresetError
+from keras_tfmr.errors import PresetError
 
 HUB = "hf://"
 # What a preset needs of a repository, which often holds other frameworks' weights too.

@@ -5,7 +5,8 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from keras_tfmr._files import DAMAGED, PresetError, blaming, read_json
+from keras_tfmr._files import DAMAGED, blaming, read_json
+from keras_tfmr.errors import PresetError
 from keras_tfmr.presets.entries import check
 
 if TYPE_CHECKING:

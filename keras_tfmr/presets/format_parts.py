@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_tfmr import _files
-from keras_tfmr._files import ExportError
+from keras_tfmr.errors import ExportError
 
 # What no other engine varies: {field of a TransformerConfig: the values that it can have}.
 COMMON = {

@@ -9,8 +9,9 @@ from typing import Any
 import keras
 
 from keras_tfmr._checks import one_of
-from keras_tfmr._files import PresetError, blaming
+from keras_tfmr._files import blaming
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.errors import PresetError
 from keras_tfmr.presets import marian
 from keras_tfmr.presets.find import found, name_of
 from keras_tfmr.presets.folder import PresetFolder

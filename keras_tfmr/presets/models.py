@@ -6,8 +6,8 @@ from typing import Any
 import keras
 
 from keras_tfmr import _checks, models, recurrent
-from keras_tfmr._files import PresetError
 from keras_tfmr.config import Config
+from keras_tfmr.errors import PresetError
 from keras_tfmr.layers.base import dtype_policy
 
 MODELS: dict[str, tuple[type[Config], type[keras.Model]]] = {  # kind: its config, and itself

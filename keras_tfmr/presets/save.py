@@ -8,8 +8,8 @@ from typing import Any
 import keras
 
 from keras_tfmr import _files
-from keras_tfmr._files import PresetError
 from keras_tfmr.config import PACKAGES, versions
+from keras_tfmr.errors import PresetError
 from keras_tfmr.faster.precision import assign, merged_weights
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.models import MODELS, make_model

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from keras_tfmr._files import PresetError
+from keras_tfmr.errors import PresetError
 
 MOST_LABELS = 1000  # more are probably free text, given by mistake
 

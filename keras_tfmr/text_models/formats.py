@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from keras_tfmr import _files
-from keras_tfmr._files import ExportError
+from keras_tfmr.errors import ExportError
 from keras_tfmr.text.strings import Text
 
 if TYPE_CHECKING:  # it imports TensorFlow, for which a command line with the formats does not wait

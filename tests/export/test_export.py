@@ -21,7 +21,7 @@ from tensorflow.core.protobuf import config_pb2
 from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import Translator, _files, compat
-from keras_tfmr._files import ExportError
+from keras_tfmr.errors import ExportError
 from keras_tfmr.export import known_answers, warmup, write
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.faster import parts

@@ -12,7 +12,8 @@ import tensorflow as tf
 from text_models import LINES, Plain, tiny_translator
 
 from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.export import ExportError, known_answers
+from keras_tfmr.errors import ExportError
+from keras_tfmr.export import known_answers
 from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.export.write import METADATA_FILE

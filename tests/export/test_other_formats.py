@@ -10,8 +10,8 @@ import tensorflow as tf
 from helpers import full_disk
 from marian_models import fixture, write_transformers_folder
 
-from keras_tfmr._files import ExportError
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.errors import ExportError
 from keras_tfmr.models import TransformerConfig, TranslationModel
 from keras_tfmr.presets import marian
 from keras_tfmr.presets.ctranslate2 import write_ctranslate2

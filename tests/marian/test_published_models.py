@@ -29,7 +29,8 @@ from marian_models import (
 
 from keras_tfmr import Translator
 from keras_tfmr.decoding import DecodingConfig, Examples, search
-from keras_tfmr.presets import PresetError, marian
+from keras_tfmr.errors import PresetError
+from keras_tfmr.presets import marian
 from keras_tfmr.presets.find import unpacked
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.marian import release as releases

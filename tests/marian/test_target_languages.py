@@ -6,7 +6,8 @@ import tensorflow as tf
 from marian_models import TAGS, fixture, write_transformers_folder
 
 from keras_tfmr import Translator
-from keras_tfmr.presets import PresetError, marian
+from keras_tfmr.errors import PresetError
+from keras_tfmr.presets import marian
 from training import translate
 
 TEXTS = ["o gato preto", "a casa é grande"]

@@ -11,9 +11,8 @@ from marian_models import fixture, write_release, write_transformers_folder
 from text_models import KINDS, LINES, classifier, tiny, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import Classifier, TranslationModel, Translator
-from keras_tfmr.export import ExportError
+from keras_tfmr.errors import ExportError, PresetError
 from keras_tfmr.export.calibration import texts_for
-from keras_tfmr.presets import PresetError
 from keras_tfmr.presets.models import MODELS
 from keras_tfmr.recurrent import RNNSearchConfig, RNNSearchModel
 from keras_tfmr.text.sentences import LANGUAGES

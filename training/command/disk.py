@@ -12,7 +12,7 @@ import zlib
 import numpy as np
 
 from keras_tfmr import _files as files
-from keras_tfmr._files import PresetError
+from keras_tfmr.errors import PresetError
 
 CHUNK = 1 << 20  # entries of an array handled at a time
 

@@ -186,7 +186,7 @@ def _attention(evaluator, text_model, text):
 
 def _export(folder, text_model, results):
     """Writes saved_model/1 and checks it."""
-    from keras_tfmr._files import ExportError
+    from keras_tfmr.errors import ExportError
 
     print("Exporting and checking the SavedModel.")
     folder.clear_exports()  # left by a process that was killed after its export

@@ -11,7 +11,7 @@ import os
 import pathlib
 from typing import Any
 
-from keras_tfmr._files import PresetError
+from keras_tfmr.errors import PresetError
 
 RELEASE, TRANSFORMERS = "Marian release", "transformers folder"
 

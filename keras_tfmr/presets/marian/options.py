@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from keras_tfmr._files import ExportError, PresetError
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.errors import ExportError, PresetError
 from keras_tfmr.presets.marian.tokenizer import MarianTokenizer, joined
 
 

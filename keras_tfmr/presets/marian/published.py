@@ -2,7 +2,8 @@
 
 import re
 
-from keras_tfmr._files import PresetError, read_json
+from keras_tfmr._files import read_json
+from keras_tfmr.errors import PresetError
 
 
 def only(folder, *patterns):

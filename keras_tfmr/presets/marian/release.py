@@ -5,7 +5,8 @@ import json
 
 import numpy as np
 
-from keras_tfmr._files import DAMAGED, ExportError, PresetError, npz
+from keras_tfmr._files import DAMAGED, npz
+from keras_tfmr.errors import ExportError, PresetError
 from keras_tfmr.faster.precision import to_numpy
 from keras_tfmr.presets.marian.options import Description, Options, as_text, chosen, decoding_config
 from keras_tfmr.presets.marian.published import only, read_spms

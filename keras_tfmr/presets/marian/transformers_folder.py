@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from keras_tfmr._files import PresetError
+from keras_tfmr.errors import PresetError
 from keras_tfmr.presets.marian.options import Description, Options, decoding_config
 from keras_tfmr.presets.marian.published import json_object, read_spms
 from keras_tfmr.presets.marian.vocabulary import vocabulary_of

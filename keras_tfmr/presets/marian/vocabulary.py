@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from keras_tfmr._files import PresetError
+from keras_tfmr.errors import PresetError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_tfmr._files import PresetError
+from keras_tfmr.errors import PresetError
 from keras_tfmr.faster.precision import to_numpy
 
 BIAS, LOGITS = "decoder_ff_logit_out_b", "decoder_ff_logit_out_W"

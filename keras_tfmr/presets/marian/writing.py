@@ -4,7 +4,7 @@ import os
 import pathlib
 from typing import Any
 
-from keras_tfmr._files import ExportError
+from keras_tfmr.errors import ExportError
 from keras_tfmr.presets.format_parts import COMMON, check_architecture, folder, tokens
 from keras_tfmr.presets.marian import release, transformers_folder
 

@@ -1,0 +1,9 @@
+"""Errors whose message is a line for users."""
+
+
+class PresetError(ValueError):
+    """A preset cannot be found, read or written."""
+
+
+class ExportError(RuntimeError):
+    """A model cannot be exported, or TensorFlow Serving would not serve the export correctly."""
