@@ -23,7 +23,6 @@ def ask(client: ServingClient) -> None:
     assert_type(client.translate(["bom dia"]), list[Translation])
     assert_type(client.translate_nbest(["bom dia"]), list[list[Translation]])
     assert_type(client.translate_document(["bom dia"]), list[Document])
-    assert_type(client.translate_html(["<p>bom dia"]), list[str])
     assert_type(client.score(["bom dia"], ["good day"]), list[Likelihood])
     assert_type(client.explain(["bom dia"]), list[Explanation])
     assert_type(client.tag(["O Tom dorme"], split=False), list[Tags])
@@ -39,7 +38,6 @@ async def ask_in_coroutines(headers: dict[str, str]) -> None:
         assert_type(client, AsyncServingClient)
         assert_type(await client.translate(["bom dia"], batch_size=8), list[Translation])
         assert_type(await client.explain(texts=["bom dia"]), list[Explanation])
-        assert_type(await client.translate_markdown([b"*bom dia*"]), list[bytes])
         assert_type(await client.status(), list[tuple[int, str, str]])
         await client.score(["bom dia"])  # type: ignore[call-arg]
         task = asyncio.create_task(client.translate_document([b"bom dia"]))

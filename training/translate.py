@@ -11,8 +11,7 @@ others are kept. With --output, repeat an interrupted command to resume. Texts a
     python training/translate.py runs/translator --documents file --input in/ --output out/
 
 Each text is a line, or a paragraph between blank lines, whose lines are joined, or a whole file of
-a folder. White space around sentences is kept. With html or markdown, the files are pages of a
-site, of which only the text is translated.
+a folder. White space around sentences is kept.
 """
 
 if __name__ == "__main__":
@@ -28,7 +27,7 @@ import os
 import re
 import sys
 
-from training.translating.options import FILE_NAMES, parse_arguments, part_of
+from training.translating.options import parse_arguments, part_of
 
 FILES = 64  # files that are, and of which as many threads as there are translate some
 
@@ -39,7 +38,7 @@ def main(arguments=None):
     # Imported here, so that --help and wrong arguments are answered at once.
     from training.command.process import command, in_two_steps
 
-    prepare = files_to_translate if options.documents in FILE_NAMES else lines_to_translate
+    prepare = files_to_translate if options.documents == "file" else lines_to_translate
     return command("translate.py", in_two_steps, prepare, options)
 
 
@@ -104,13 +103,8 @@ def files_to_translate(options):
     from training.command.disk import check_writable
     from training.translating.streams import Record
 
-    is_folder = options.input.is_dir()
-    names = FILE_NAMES[options.documents] if is_folder else ()
-    files = sorted(
-        file
-        for file in (options.input.rglob("*") if is_folder else [options.input])
-        if file.is_file() and (not names or {*map(str.lower, file.suffixes)} & {*names})
-    )
+    among = options.input.rglob("*") if options.input.is_dir() else [options.input]
+    files = sorted(file for file in among if file.is_file())
     if options.shard:
         index, count = options.shard
         files = files[index - 1 :: count]
@@ -137,7 +131,6 @@ def files_to_translate(options):
 
 def translate_files(options, callers, record, pairs):
     """Translates files to others; each appears complete. One that fails is named and left out."""
-    from keras_tfmr.markup import PageError
     from training.command.disk import RunError, write_atomically
     from training.corpus.packed import lines, packer
     from training.translating import windows
@@ -161,12 +154,8 @@ def translate_files(options, callers, record, pairs):
     record.write()
     content_of = operator.itemgetter(0)
     for window, answers in windows.translated(contents(), callers, content_of, size, window=FILES):
-        for (_, file, target), [page] in zip(window, answers, strict=True):
-            if isinstance(page, PageError):
-                leave_out(file, page.reason)
-                continue
-            content = page if isinstance(page, bytes) else page.text.encode()
-            write_atomically(target, packer(target)(content))
+        for (*_, target), [translation] in zip(window, answers, strict=True):
+            write_atomically(target, packer(target)(translation.text.encode()))
     if left_out:  # the record stays: repeat the command for those that are missing
         raise RunError(f"{left_out:,} of {len(pairs):,} files are left out")
     record.remove()

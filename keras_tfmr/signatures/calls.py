@@ -8,9 +8,8 @@ import abc
 import functools
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, AnyStr, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from keras_tfmr import markup
 from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import (
     Classification,
@@ -23,7 +22,6 @@ from keras_tfmr.signatures.answers import (
 )
 from keras_tfmr.signatures.inputs import Inputs, pairs_of, sampling_of, text_of, with_terms
 from keras_tfmr.signatures.signature import Answer, Signature
-from keras_tfmr.text.spans import DEFAULT
 from keras_tfmr.text.strings import Text
 
 Arguments = ParamSpec("Arguments")
@@ -127,67 +125,9 @@ class TranslatorCalls(Asked):
         Returns:
             List of `Document`, one for each text.
         """
-        return await self._documents(texts)
-
-    @call
-    async def translate_html(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
-        """Pages of HTML with the same tags, in which the texts are translated.
-
-        Texts are those between tags, and in the attributes `alt`, `aria-label`, `placeholder` and
-        `title`; all else stays byte for byte. What is protected in a text, placeholders of template
-        languages among it, is one unit, which no tag is put into: the translator's own patterns, or
-        of a client, `keras_tfmr.text.spans.DEFAULT`. What is in `code`, `pre`, `script`, `style`
-        and the like stays as it is, and so does an element with `translate="no"` or the class
-        `notranslate`. A model without slots translates the texts between the tags of a sentence one
-        by one.
-
-        Args:
-            pages: List of str, or of bytes in the encoding that each page declares, else UTF-8.
-
-        Returns:
-            List of str or of bytes, as the pages are.
-
-        Raises:
-            PageError: If bytes are not in the encoding that the page declares, or this is unknown.
-        """
-        return await self._translated(markup.html(pages, self._protected_in_pages))
-
-    @call
-    async def translate_markdown(self, pages: Iterable[AnyStr]) -> list[AnyStr]:
-        """Pages of Markdown, in which the texts are translated: see `translate_html`.
-
-        Code, addresses and front matter stay as they are; a paragraph becomes one line.
-
-        Args:
-            pages: List of str, or of bytes in UTF-8 or with a byte order mark.
-
-        Returns:
-            List of str or of bytes, as the pages are.
-
-        Raises:
-            ImportError: If markdown-it-py is not installed.
-            PageError: As `translate_html`.
-        """
-        return await self._translated(markup.markdown(pages, self._protected_in_pages))
-
-    @property
-    def _protected_in_pages(self) -> Iterable[str]:
-        return DEFAULT
-
-    async def _documents(self, texts: Iterable[Text]) -> list[Document]:
         inputs = text_of(texts)
         together = max(len(inputs["text"]), 1)
         return await self._ask(signatures.TRANSLATE_DOCUMENT, inputs, together)
-
-    async def _translated(self, steps: markup.Steps[AnyStr]) -> list[AnyStr]:
-        """`markup.run`, in coroutines."""
-        try:
-            texts = next(steps)
-            while True:
-                documents = await self._documents(texts)
-                texts = steps.send([document.text for document in documents])
-        except StopIteration as end:
-            return end.value
 
     @call
     async def translate_with_terms(

@@ -190,11 +190,6 @@ class Translator(TranslatorCalls, TextModel):
         """
         return self._best(self._parts(text))
 
-    @property
-    def _protected_in_pages(self):
-        protect = self.protection.protect
-        return super()._protected_in_pages if protect is None else protect
-
     def _translate_with_terms(self, text, terms, translations):
         """`text` string [batch], `terms` and `translations` string [batch, n] -> as `_translate`.
 

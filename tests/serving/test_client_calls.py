@@ -95,16 +95,10 @@ def test_both_clients_have_each_call_of_one_declaration():
         assert inspect.iscoroutinefunction(coroutine) and not inspect.iscoroutinefunction(method)
         assert inspect.signature(method) == inspect.signature(coroutine)
         assert method.__doc__ == coroutine.__doc__
-    pages = ["<p>Um <b>gato</b>", "<title>Um</title>"]
-    for name, texts, expected in (
-        ("translate", TEXTS, [text.upper() for text in TEXTS]),
-        ("translate_html", pages, ["<p>UM <b>GATO</b>", "<title>UM</title>"]),
-        ("translate_markdown", [b"Um *gato* `preto`"], [b"UM *GATO* `preto`"]),
-    ):
-        asked, transport = client(batch_texts=1)
-        answers, other = awaited(name, texts, batch_texts=1)
-        assert answers == getattr(asked, name)(texts) == expected
-        assert [r[:3] for r in other.requests] == [r[:3] for r in transport.requests]
+    asked, transport = client(batch_texts=1)
+    answers, other = awaited("translate", TEXTS, batch_texts=1)
+    assert answers == asked.translate(TEXTS) == [text.upper() for text in TEXTS]
+    assert [r[:3] for r in other.requests] == [r[:3] for r in transport.requests]
 
 
 def test_inputs_are_made_in_the_thread_that_calls(monkeypatch):
@@ -115,16 +109,10 @@ def test_inputs_are_made_in_the_thread_that_calls(monkeypatch):
         threads.append(threading.current_thread())
         return terms_of(*arguments)
 
-    def html(pages, protect):
-        yield [*pages]
-        threads.append(threading.current_thread())
-
     monkeypatch.setattr(calls, "with_terms", with_terms)
-    monkeypatch.setattr(calls.markup, "html", html)
     asked, _ = client()
     asked.translate_with_terms(["a"], {"a": "b"})
-    asked.translate_html(["a"])
-    assert threads == [threading.current_thread()] * 2
+    assert threads == [threading.current_thread()]
 
 
 def test_a_long_list_is_sent_in_bounded_requests_and_answered_in_order():
@@ -252,7 +240,7 @@ def test_answers_that_are_not_those_of_the_texts_are_refused(change, words):
 
 def test_wrong_arguments_are_refused_before_anything_is_sent():
     asked, transport = client()
-    for call in (asked.translate, asked.explain, asked.translate_html):
+    for call in (asked.translate, asked.explain):
         with pytest.raises(TypeError, match="list of str"):
             call("bom dia")
     with pytest.raises(TypeError, match="list of str"):

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pages import PAGES, tree
 from text_models import LINES, tiny, tiny_model, tokenizer
 
 from keras_tfmr import TranslationModel, Translator, decoding
@@ -129,15 +128,6 @@ def test_a_text_with_too_many_spans_is_translated_in_parts(translator):
     assert parts.texts.shape == 1 and parts.spans.to_list() == [[b"{a} {b}"] * 10]
     parts = translator.protection.parts(tf.constant(["; ".join(["{a} e {b}"] * 10)]))
     assert max(parts.spans.row_lengths()) <= 16 < sum(parts.spans.row_lengths())
-
-
-def test_all_tags_of_pages_come_back(translator, monkeypatch):
-    """So no text between them is asked for; and they are in the same elements."""
-    asked, ask = [], translator._ask
-    monkeypatch.setattr(translator, "_ask", lambda *arguments: asked.append(1) or ask(*arguments))
-    pages = [PAGES[name] for name in ("many tags", "nested", "spaces", "unclosed", "entities")]
-    found = translator.translate_html(pages)
-    assert len(asked) == 1 and [*map(tree, found)] == [*map(tree, pages)]
 
 
 def test_texts_of_spans_and_spaces_are_their_own_translations(translator):

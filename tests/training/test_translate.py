@@ -282,8 +282,7 @@ def test_arguments_that_do_not_go_together(capsys):
         ("--batch_size 0", "must be a whole number of 1 or more. Received: '0'"),
         ("--documents file", "needs two folders"),
         ("--documents file --batch_size 2", "--batch_size cannot be given with"),
-        ("--documents html --pairs", "--pairs cannot be given with --documents html"),
-        ("--documents html --input . --output setup.cfg", "needs two folders or two files"),
+        ("--documents file --input . --output setup.cfg", "needs two folders or two files"),
         ("--seed 3", "--seed has no effect without --sample"),
         ("--documents file --input . --output ./inside", "must be apart"),
         ("--documents paragraph --pairs", "--pairs cannot be given with --documents paragraph"),
@@ -392,35 +391,3 @@ def test_files_of_a_folder_are_translated_once(run, tmp_path, one, capsys):
     assert translate.main([*words, "--overwrite"]) == 0
     for name, content in contents.items():
         assert read(target / name) == content.replace(LINES[2], one)
-
-
-def test_pages_of_a_folder_are_translated_and_other_files_are_not(run, tmp_path, one, capsys):
-    source, target = tmp_path / "in", tmp_path / "out"
-    page = f"<meta charset=iso-8859-1><p class='é'>{LINES[2]}</p>".encode("latin-1")
-    (source / "deep").mkdir(parents=True)
-    (source / "deep/b.HTML").write_bytes(page)
-    write(source / "a.html.gz", f"<!-- á --><p>{LINES[2]}<br>")
-    (source / "a.css").write_text("p {}")
-    (source / "a.md").write_text(f"# {LINES[2]}\n\n    code\n")
-    (source / "bad.html").write_bytes(b"<meta charset=x-none><p>" + LINES[2].encode())
-    (source / "bad.htm.gz").write_bytes(b"no archive")
-    words = [str(run), *LIMITS, "--documents"]
-    folders = ["--input", str(source), "--output", str(target)]
-    assert translate.main([*words, "html", *folders]) == 1
-    said = capsys.readouterr().err
-    assert "4 of 4 files" in said and "2 of 4 files are left out" in said
-    assert "bad.html is left out: the page declares the encoding 'x-none'" in said
-    assert "bad.htm.gz is left out: " in said
-    for name in ("bad.html", "bad.htm.gz"):
-        (source / name).unlink()
-    assert translate.main([*words, "html", *folders]) == 0
-    assert "0 of 2 files" in capsys.readouterr().err
-    one = one.replace("\0", "\ufffd")  # which a page cannot have
-    expected = page.replace(LINES[2].encode("latin-1"), one.encode("latin-1", "xmlcharrefreplace"))
-    assert (target / "deep/b.HTML").read_bytes() == expected
-    assert read(target / "a.html.gz") == f"<!-- á --><p>{one}<br>"
-    files = ["--input", str(source / "a.md"), "--output", str(target / "a.md")]
-    assert translate.main([*words, "markdown", *files]) == 0
-    found = read(target / "a.md")
-    assert found.startswith("# ") and LINES[2] not in found and found.endswith("\n\n    code\n")
-    assert sorted(path.name for path in target.rglob("*.*")) == ["a.html.gz", "a.md", "b.HTML"]

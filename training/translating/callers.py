@@ -11,7 +11,6 @@ import tensorflow as tf
 from keras_tfmr import Translator
 from keras_tfmr.decoding import Sampling
 from keras_tfmr.export.calibration import texts_for
-from keras_tfmr.markup import PageError
 from keras_tfmr.signatures.answers import Translation
 from training.command import scripts
 from training.command.disk import RunError, refusing
@@ -24,8 +23,7 @@ class Callers:
         options: The command line.
 
     Attributes:
-        callers: For each thread, a function `(texts, seed) -> list of lists of hypotheses`; of
-            pages, the hypothesis is the page, or its `PageError`.
+        callers: For each thread, a function `(texts, seed) -> list of lists of hypotheses`.
         token_counts: A function from texts to the number of tokens of each.
         record: What the translations depend on: see `fingerprint`.
 
@@ -92,12 +90,7 @@ def fingerprint(translator):
 
 
 def caller_of(translator, documents, terms):
-    """A function that translates a batch of texts, documents or pages."""
-    if documents in ("html", "markdown"):
-        translate_pages = getattr(translator, f"translate_{documents}")
-        with refusing(ImportError):
-            translate_pages([])
-        return lambda pages, seed: [[page] for page in pages_or_errors(translate_pages, pages)]
+    """A function that translates a batch of texts or documents."""
     if documents:
         return lambda texts, seed: [
             [Translation(document.text, 0.0, document.truncated)]
@@ -109,20 +102,6 @@ def caller_of(translator, documents, terms):
             call([])
         return lambda texts, seed: [[best] for best in call(texts, batch_size=len(texts))]
     return lambda texts, seed: translator.translate_nbest(texts, len(texts))
-
-
-def pages_or_errors(translate_pages, pages):
-    """Translated pages, and the `PageError` of each that cannot be read in its place."""
-    answers, readable = [None] * len(pages), [*range(len(pages))]
-    while True:
-        try:
-            translations = translate_pages([pages[i] for i in readable])
-        except PageError as error:
-            answers[readable.pop(error.index)] = error
-            continue
-        for i, page in zip(readable, translations, strict=True):
-            answers[i] = page
-        return answers
 
 
 def sampling(translator, options):

@@ -7,9 +7,7 @@ from pathlib import Path
 from keras_tfmr.compat import usable_cores
 from training.command import scripts
 
-# The kinds of documents that are whole files, and how their names end.
-FILE_NAMES = {"file": (), "html": (".html", ".htm", ".xhtml"), "markdown": (".md", ".markdown")}
-WHOLE_FILES = [f"--documents {kind}" for kind in FILE_NAMES]
+WHOLE_FILES = ["--documents file"]
 NO_COLUMNS = ["--documents paragraph", *WHOLE_FILES]
 COUNT = {"type": scripts.at_least(1), "metavar": "N"}
 
@@ -22,7 +20,7 @@ def parse_arguments(documentation, arguments=None):
     options = parser.parse_args(arguments)
     try:
         check(options)
-        if options.shard and options.documents not in FILE_NAMES:
+        if options.shard and options.documents != "file":
             options.output = part_of(options.output, *options.shard)
         check_apart(options.input, options.output)
     except ValueError as error:
@@ -43,10 +41,9 @@ def add_files(add):
     add("--overwrite", action="store_true", only_with=["--output"], help=again)
     documents = (
         "translate sentence by sentence and keep the white space; a text is a line, a paragraph "
-        "between blank lines, a file, or a page of HTML or Markdown; --input is a folder of files, "
-        "or one (default: line)"
+        "between blank lines, or a file of the folder --input (default: line)"
     )
-    kinds = ("line", "paragraph", *FILE_NAMES)
+    kinds = ("line", "paragraph", "file")
     add("--documents", nargs="?", const="line", choices=kinds, help=documents)
     part = (
         "translate part I of N only, and write OUTPUT.I-of-N; auto/N: the part of this task of a "
@@ -120,8 +117,8 @@ def check(options):
             "--nbest must not be greater than --num_beams. "
             f"Received: --nbest {nbest}, --num_beams {beams}"
         )
-    if documents in FILE_NAMES:
-        check_folders(documents, options.input, options.output)
+    if documents == "file":
+        check_folders(options.input, options.output)
     elif options.shard:
         from training.corpus.packed import is_packed
 
@@ -131,12 +128,12 @@ def check(options):
             raise ValueError("--shard has no --documents paragraph: one may span two parts")
 
 
-def check_folders(documents, source, target):
+def check_folders(source, target):
     """Raises a ValueError unless these are two files, or folders apart from each other."""
     is_given = source and target and source.exists()
     if not is_given or (target.exists() and source.is_dir() != target.is_dir()):
         message = "needs two folders or two files, --input and --output"
-        raise ValueError(f"--documents {documents} {message}")
+        raise ValueError(f"--documents file {message}")
     source, target = source.resolve(), target.resolve()
     if source.is_relative_to(target) or target.is_relative_to(source):
         raise ValueError(f"--input and --output must be apart. Received: {source}, {target}")
