@@ -57,7 +57,7 @@ def prepare(settings, folder, before, known=None, replicas=1):
 
     Args:
         before: The config.json of the run that is resumed, or None.
-        known: `(source, target)` tokenizers to use, or to extend.
+        known: `(source, target)` tokenizers to use.
         replicas: Number of devices over all hosts, which share each batch.
 
     Raises:
@@ -93,7 +93,7 @@ def encode(settings, folder, known=None):
     """Reads, cleans and encodes the corpora of a run; learns the tokenizers.
 
     Args:
-        known: `(source, target)` tokenizers to use, or with `extend_vocab` to extend.
+        known: `(source, target)` tokenizers to use.
 
     Returns:
         The `Encoded` and its tokenizers.
@@ -151,22 +151,16 @@ def _protection(settings, tags):
 
 
 def _tokenizers(settings, known, unique, held_out):
-    """The tokenizers of both sides: known, learned from the `UniquePairs`, or both."""
+    """The tokenizers of both sides: known, or learned from the `UniquePairs`."""
     if settings.task != "translation":
         return _of_texts(settings, known, unique, held_out)
-    if known and not settings.extend_vocab:
+    if known:
         return known
     columns = list(zip(*unique.spaced(LEARNED // (1 + settings.joint_vocab)), strict=True))
     columns = [columns[0] + columns[1]] if settings.joint_vocab else columns
     symbols = SLOTS if settings.protect else ()
     learned = [_learn(lines, settings.vocab_size, symbols) for lines in columns]
-    if not known:
-        return learned[0], learned[-1]
-    try:
-        source = known[0].extended(learned[0])
-        return source, source if known[0] is known[1] else known[1].extended(learned[-1])
-    except ValueError as error:
-        raise RunError(f"--extend_vocab: {error}") from error
+    return learned[0], learned[-1]
 
 
 def _of_texts(settings, known, unique, held_out):

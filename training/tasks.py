@@ -15,8 +15,6 @@ from keras_tfmr.text import protection, spans
 from keras_tfmr.text_models.text_model import shifted
 from training.scores import accuracy_and_f1, confusion, corpus_scores, perplexity
 
-MASKED, KEPT, SHARE = 0.8, 0.1, 0.15  # arXiv 1810.04805, section 3.1
-
 
 class Task:
     """One task: what a run learns from the rows of two columns; nothing else knows it.
@@ -29,17 +27,15 @@ class Task:
         kind: Name of the model, for config.json.
         scores: Names of the scores. The first one chooses the weights.
         unit: What a batch is counted in.
-        exports: Whether the model can be served.
         ends: For source and target, whether an end id follows the ids.
-        share: Fraction of the target ids that are predicted.
         classes: Number of classes of a model with labels.
         inputs: Number of arrays that the model reads.
         label_rank: Number of dimensions of the labels of a batch.
         most: Tokens of a text that are read in an evaluation during the training; None for all.
     """
 
-    inputs, label_rank, exports = 1, 2, True
-    ends, share, classes, most = (1, 1), 1.0, None, None
+    inputs, label_rank = 1, 2
+    ends, classes, most = (1, 1), None, None
 
     def __init__(self, settings, tokenizers):
         self.settings, self.tokenizers = settings, tokenizers
@@ -54,7 +50,7 @@ class Task:
         """A new model."""
         return make_model(self.kind, config, self.classes, precision)
 
-    def batch(self, source, target, source_lengths, target_lengths, seed):
+    def batch(self, source, target, source_lengths, target_lengths):
         """`(inputs, labels)` of padded ids, for `data.Batches`."""
         raise NotImplementedError
 
@@ -81,10 +77,6 @@ class Task:
     def read(self, texts):
         """Texts of an evaluation as the model reads them."""
         return texts
-
-    def evaluated(self, batches):
-        """What an evaluation passes to `outputs`, of batches int32 `[rows, length]` of ids."""
-        return batches
 
     def outputs(self, model, ids):
         """What `measured` reads, `[rows, …]`, for a batch."""
@@ -116,7 +108,7 @@ class TranslationTask(Task):
     def config(self):
         return make_config(self.settings, *(side.vocab_size for side in self.tokenizers))
 
-    def batch(self, source, target, source_lengths, target_lengths, seed):
+    def batch(self, source, target, source_lengths, target_lengths):
         source_side, target_side = self.tokenizers
         end(source, source_lengths, source_side.eos_id, filler=True)
         end(target, target_lengths, target_side.eos_id)
@@ -171,8 +163,10 @@ class ClassAccuracy(TokenAccuracy):
         return ops.equal(ops.cast(y_true, "int32"), ops.argmax(y_pred, axis=-1) + 1)
 
 
-class ClassTask(Task):
-    """The base of the tasks whose model has a class for each text or token."""
+class ClassificationTask(Task):
+    """A label for each text."""
+
+    scores, unit, ends, label_rank = ("accuracy", "macro_f1"), "texts", (1, 0), 1
 
     def loss(self, nominal_tokens):
         return ClassLoss(self.settings.label_smoothing, nominal_tokens)
@@ -180,52 +174,21 @@ class ClassTask(Task):
     def metrics(self):
         return [ClassAccuracy()]
 
-
-class ClassificationTask(ClassTask):
-    """A label for each text."""
-
-    scores, unit, ends, label_rank = ("accuracy", "macro_f1"), "texts", (1, 0), 1
-
     @property
     def classes(self):
         return len(self.tokenizers[1].names)
 
-    def batch(self, source, target, source_lengths, target_lengths, seed):
+    def batch(self, source, target, source_lengths, target_lengths):
         end(source, source_lengths, self.tokenizers[0].eos_id, filler=True)
         return source, target[:, 0]
 
     def outputs(self, model, ids):
-        return ops.argmax(model(ids, training=False), axis=-1)[:, None]
+        return ops.argmax(model(ids, training=False), axis=-1)
 
     def measured(self, outputs, rows):
-        names, outputs = self.tokenizers[1].names, [row[row >= 0] for row in outputs]
-        wanted = [names.index(label) for _, labels in rows for label in labels.split()]
-        table = confusion(wanted, np.concatenate(outputs), len(names))
-        texts = [" ".join(names[number] for number in row) for row in outputs]
-        return accuracy_and_f1(table), texts, table
-
-
-class TaggingTask(ClassificationTask):
-    """A tag for each token, predicted at its first subword."""
-
-    unit, label_rank = "tagged tokens", 2
-
-    def batch(self, source, target, source_lengths, target_lengths, seed):
-        tokenizer = self.tokenizers[0]
-        begins = np.append(tokenizer.word_beginnings(), False)[source]
-        places = np.cumsum(begins, axis=1) - 1
-        labels = np.take_along_axis(target, np.clip(places, 0, target.shape[1] - 1), axis=1)
-        end(source, source_lengths, tokenizer.eos_id, filler=True)
-        return source, np.where(begins, labels, 0).astype(np.int32)
-
-    def outputs(self, model, ids):
-        beginnings = ops.convert_to_tensor(self.tokenizers[0].word_beginnings())
-        labels = ops.argmax(model(ids, training=False), axis=-1)
-        return ops.where(ops.take(beginnings, ids, axis=0), labels, -1)
-
-    def sample(self, tokens, tags, result):
-        pairs = zip(tokens.split(), result.split(), strict=False)
-        return " ".join(f"{token}/{tag}" for token, tag in pairs)
+        names = self.tokenizers[1].names
+        table = confusion([names.index(label) for _, label in rows], outputs, len(names))
+        return accuracy_and_f1(table), [names[number] for number in outputs], table
 
 
 class LanguageTask(Task):
@@ -233,7 +196,7 @@ class LanguageTask(Task):
 
     scores, unit = ("byte_probability", "bits_per_byte", "perplexity"), "tokens"
 
-    def batch(self, source, target, source_lengths, target_lengths, seed):
+    def batch(self, source, target, source_lengths, target_lengths):
         tokenizer = self.tokenizers[0]
         end(target, target_lengths, tokenizer.eos_id)
         return shifted(target, tokenizer.bos_id), target
@@ -260,68 +223,11 @@ class LanguageTask(Task):
         return f"{text}  ({result} nats)"
 
 
-class MaskedTask(ClassTask):
-    """Masked tokens, to train an encoder from which a classifier or tagger can start.
-
-    The model predicts 15 % of the tokens. Of these, 80 % are replaced by the unknown id, which does
-    not occur in texts, 10 % by another token, and 10 % are kept; other ones in each epoch.
-
-    Reference: Devlin et al. 2018 (arXiv 1810.04805).
-    """
-
-    scores, unit, exports = ("accuracy", "perplexity"), "masked tokens", False
-    share = SHARE
-
-    @property
-    def classes(self):
-        return self.tokenizers[0].vocab_size
-
-    def batch(self, source, target, source_lengths, target_lengths, seed):
-        real = target > 0
-        end(target, target_lengths, self.tokenizers[0].eos_id)
-        return self.masked(target, real, np.random.default_rng(seed))
-
-    def masked(self, ids, real, random):
-        """The ids with masks, and the labels: id + 1 where it is to be predicted, else 0."""
-        tokenizer = self.tokenizers[0]
-        wanted = real & (random.random(ids.shape) < SHARE)
-        how = random.random(ids.shape)
-        other = random.integers(tokenizer.eos_id + 1, tokenizer.vocab_size, ids.shape)
-        changed = np.where(how < MASKED + KEPT, ids, other)
-        changed = np.where(how < MASKED, tokenizer.unknown_id, changed)
-        fed = np.where(wanted, changed, ids).astype(np.int32)
-        return fed, np.where(wanted, ids + 1, 0).astype(np.int32)
-
-    def evaluated(self, batches):
-        """int32 `[rows, 2 · length]`: the masked ids, always the same ones, then the labels."""
-        random, eos_id = np.random.default_rng(7), self.tokenizers[0].eos_id
-        masked = (self.masked(ids, ids > eos_id, random) for ids in batches)
-        return [np.concatenate(pair, axis=1) for pair in masked]
-
-    def outputs(self, model, ids):
-        """Number of correct tokens, their log-probability, their number: float32 `[rows, 3]`."""
-        length = ops.shape(ids)[1] // 2
-        fed, labels = ids[:, :length], ids[:, length:]
-        log_probs = ops.log_softmax(ops.cast(model(fed, training=False), "float32"))
-        wanted, classes = ops.cast(labels > 0, "float32"), ops.maximum(labels - 1, 0)
-        right = ops.cast(ops.equal(ops.argmax(log_probs, axis=-1), classes), "float32")
-        log_prob = ops.take_along_axis(log_probs, classes[..., None], axis=-1)[..., 0]
-        return ops.stack([ops.sum(x * wanted, axis=1) for x in (right, log_prob, wanted)], axis=1)
-
-    def measured(self, outputs, rows):
-        right, log_prob, count = np.sum(outputs, axis=0, dtype=np.float64)
-        count = max(count, 1)
-        scores = {"accuracy": 100 * right / count, "perplexity": perplexity(log_prob, count)}
-        return scores, [f"{int(row[0])} of {int(row[2])}" for row in outputs], None
-
-    def sample(self, source, text, result):
-        return f"{text}  ({result} masked tokens found)"
-
-
 TASKS = {
-    "translation": TranslationTask, "classify": ClassificationTask, "tag": TaggingTask,
-    "language": LanguageTask, "masked": MaskedTask,
-}  # fmt: skip
+    "translation": TranslationTask,
+    "classify": ClassificationTask,
+    "language": LanguageTask,
+}
 
 
 def sizes_of(settings):

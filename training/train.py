@@ -109,7 +109,7 @@ def make_model(run):
         optimizer.build(model.trainable_variables)
     run.workers.prepare(model, task)
     if run.start:
-        transfer.assign(run.start, model, task)
+        transfer.assign(run.start, model)
     run.say(f"Run folder: {run.folder.path}\n{run.data.summary}")
     run.say(f"{task.kind}: {run.settings.preset}, {model.count_params():,} weights")
     # Keras knows those of `metrics` from the first update on only.

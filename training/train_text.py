@@ -1,9 +1,7 @@
-"""Trains a classifier, a tagger or a language model from plain text to a SavedModel.
+"""Trains a classifier or a language model from plain text to a SavedModel.
 
     python training/train_text.py --task classify --data reviews.tsv
-    python training/train_text.py --task tag
-    python training/train_text.py --task masked --data texts.txt --output runs/encoder
-    python training/train_text.py --task classify --data few.tsv --init_from runs/encoder
+    python training/train_text.py --task language --data texts.txt
 
 Without --data it trains on the sentences of a built-in phrasebook, which needs no network.
 After an interruption, run the same command again to resume.

@@ -20,11 +20,10 @@ KNOWN_ELSEWHERE = {
 }
 
 
-def _sizes(layers: int | tuple[int, int], d_model: int, num_heads: int, dff: int) -> dict[str, Any]:
-    encoder, decoder = layers if isinstance(layers, tuple) else (layers, layers)
+def _sizes(layers: int, d_model: int, num_heads: int, dff: int) -> dict[str, Any]:
     return {
-        "encoder_layers": encoder,
-        "decoder_layers": decoder,
+        "encoder_layers": layers,
+        "decoder_layers": layers,
         "d_model": d_model,
         "num_heads": num_heads,
         "dff": dff,
@@ -114,12 +113,6 @@ class TransformerConfig(ModelConfig):
         "tutorial": _sizes(4, 128, 8, 512),
         "base": _sizes(6, 512, 8, 2048),
         "big": _sizes(6, 1024, 16, 4096),
-        # For distillation: numbers of encoder and decoder layers of arXiv 2006.10369.
-        "6-1": {**_sizes((6, 1), 192, 4, 768), "norm_first": True},
-        "12-1": {**_sizes((12, 1), 192, 4, 768), "norm_first": True},
-        "6-2": {**_sizes((6, 2), 192, 4, 768), "norm_first": True},
-        "12-1-ssru": {**_sizes((12, 1), 192, 4, 768), "norm_first": True, "decoder_self": "ssru"},
-        "6-2-ssru": {**_sizes((6, 2), 192, 4, 768), "norm_first": True, "decoder_self": "ssru"},
     }
 
     source_vocab: int = 8000

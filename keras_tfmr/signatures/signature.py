@@ -153,7 +153,7 @@ TRANSLATE_WITH_TERMS = Signature(
     inputs={"text": "string", "terms": "string", "translations": "string"},
     lists=("terms", "translations"),
     certain=TRANSLATE.certain,
-    needs="slots in its vocabulary: train it with --protect, or fine-tune it with --extend_vocab",
+    needs="slots in its vocabulary: train it with --protect",
 )
 SCORE = Signature(
     "score",

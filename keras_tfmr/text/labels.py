@@ -12,13 +12,13 @@ MOST_LABELS = 1000  # more are probably free text, given by mistake
 class Labels:
     """Names of classes, in the form of a tokenizer for the target side of a corpus.
 
-    Class c has id c + 1, because 0 is padding. A line of several names has an id for each.
+    Class c has id c + 1, because 0 is padding.
 
     Args:
         names: list of str.
 
-    >>> Labels(["NOUN", "VERB"]).encode_lines(["VERB NOUN", "NOUN"])
-    (array([2, 1, 1], dtype=uint16), array([0, 2, 3]))
+    >>> Labels(["bad", "good"]).encode_lines(["good", "bad"])
+    (array([2, 1], dtype=uint16), array([0, 1, 2]))
     """
 
     def __init__(self, names):
@@ -30,7 +30,7 @@ class Labels:
     @classmethod
     def learn(cls, lines):
         """The labels that occur in lines, in alphabetical order."""
-        names = sorted({name for line in lines for name in line.split()})
+        names = sorted({*lines})
         if not 2 <= len(names) <= MOST_LABELS:
             raise PresetError(
                 f"Expected 2 to {MOST_LABELS} classes, named without spaces. Received "
@@ -46,11 +46,10 @@ class Labels:
 
     def encode_lines(self, lines):
         """`(values, offsets)` of lines, as `SubwordTokenizer.encode_lines` gives."""
-        rows = [[self._ids.get(name) for name in line.split()] for line in lines]
-        for row, line in zip(rows, lines, strict=True):
-            if None in row:
+        for line in lines:
+            if line not in self._ids:
                 raise PresetError(
                     f"expected known labels, found one that no other line has: {line[:80]!r}"
                 )
-        lengths = np.array([0, *map(len, rows)], np.int64)
-        return np.array([i for row in rows for i in row], np.uint16), np.cumsum(lengths)
+        ids = np.array([self._ids[line] for line in lines], np.uint16)
+        return ids, np.arange(len(lines) + 1)

@@ -220,8 +220,7 @@ class Protection:
         elif protect:
             raise ValueError(
                 "To protect spans, both vocabularies must have slots for them: train the model "
-                "with --protect, or fine-tune it with --init_from and --extend_vocab. Received: "
-                f"protect={protect!r}"
+                f"with --protect. Received: protect={protect!r}"
             )
 
     def slotted(self, texts, most=None):

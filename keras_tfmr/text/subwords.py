@@ -1,6 +1,5 @@
 """Shared by all tokenizers: text to ids and back, by SentencePiece's ops inside the graph."""
 
-import math
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -85,22 +84,6 @@ class Tokenizer(tf.Module):
             return cls(pathlib.Path(path).read_bytes())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-
-    def extended(self, other: "Tokenizer", share: float = 0.25) -> Self:
-        """A tokenizer that has the subwords and symbols of another one too, after its own.
-
-        A subword is as probable as in a mixture of both unigram models. Most of the texts that
-        this tokenizer was learned from are encoded as before.
-
-        Args:
-            other: The tokenizer whose subwords are added.
-            share: The weight of its probabilities in the mixture, in (0, 1).
-        """
-        from sentencepiece import sentencepiece_model_pb2 as proto
-
-        model = proto.ModelProto.FromString(self.model_bytes)
-        model.pieces.extend(mix(model.pieces, other, share))
-        return type(self)(model.SerializeToString())
 
     def into(self, language: str) -> Self:
         """The same tokenizer of sources, with this target language for texts that choose none.
@@ -207,37 +190,6 @@ class Tokenizer(tf.Module):
     def _encode(self, texts, max_length):
         """Strings [batch] -> ids, ragged int32 [batch, (subwords)], and whether texts were cut."""
         raise NotImplementedError
-
-
-def mix(pieces, other, share):
-    """Mixes another tokenizer's subwords and symbols into SentencePiece pieces.
-
-    Args:
-        pieces: Pieces of a unigram model, which get new scores. Unused ones that the other
-            tokenizer has become used, and what is a symbol there becomes one.
-        other: A `SubwordTokenizer`.
-        share: The weight of its probabilities in the mixture, in (0, 1).
-
-    Returns:
-        A list of its other pieces, to be added.
-    """
-    from sentencepiece import sentencepiece_model_pb2 as proto
-
-    made = proto.ModelProto.SentencePiece
-    learned = proto.ModelProto.FromString(other.model_bytes).pieces
-    others = {p.piece: share * math.exp(p.score) for p in learned if p.type == made.NORMAL}
-    symbols = dict.fromkeys(p.piece for p in learned if p.type == made.USER_DEFINED)
-    for piece in pieces:
-        if piece.piece in symbols:
-            del symbols[piece.piece]
-            piece.score, piece.type = 0.0, made.USER_DEFINED
-        mixed = others.pop(piece.piece, 0.0)
-        if piece.type == piece.NORMAL:
-            mixed += (1 - share) * math.exp(piece.score)
-        if mixed and piece.type in (piece.NORMAL, piece.UNUSED):
-            piece.score, piece.type = math.log(mixed), piece.NORMAL
-    added = [made(piece=text, score=math.log(p)) for text, p in others.items()]
-    return added + [made(piece=text, score=0.0, type=made.USER_DEFINED) for text in symbols]
 
 
 def valid_utf8(texts):

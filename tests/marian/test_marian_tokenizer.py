@@ -100,28 +100,6 @@ def test_a_file_says_of_itself_which_kind_it_is_and_any_bytes_are_a_text(tmp_pat
     assert [text.decode() for text in loaded.decode(ids).numpy()]
 
 
-def test_subwords_of_another_tokenizer_come_after_the_vocabulary():
-    sides, _, pieces = publish("unigram")
-    words = ["tanque blindado", "armoured tank"]
-    other = SubwordTokenizer.learn(
-        [*words * 99, *TAGS * 99, *(a for a, _ in PAIRS)], vocab_size=500
-    )
-    before = [MarianTokenizer(joined(side, pieces, reads_tags=True)).into("por") for side in sides]
-    after = [tokenizer.extended(other) for tokenizer in before]
-    everything, size = np.arange(after[0].vocab_size), before[0].vocab_size
-    spelled, same = (tokenizer.pieces(everything).numpy().tolist() for tokenizer in after)
-    assert spelled == same  # one vocabulary, two segmentations
-    assert spelled[:size] == before[0].pieces(everything[:size]).numpy().tolist()
-    own = set(other.pieces(np.arange(260, other.vocab_size)[:, None]).numpy().ravel())
-    assert set(spelled[size:]) == own - set(spelled[:size])
-    for old, new in zip(before, after, strict=True):
-        assert len(new.encode(words[:1])[0]) < len(old.encode(words[:1])[0])
-        ids = new.encode(words).to_tensor()[:, 1:]  # without the tag
-        assert new.decode(ids).numpy().tolist() == [word.encode() for word in words]
-        firsts = [row[0] for row in new.encode([">>eng<< O gato", "O gato"]).to_list()]
-        assert firsts == [4 + pieces.index(tag) for tag in reversed(TAGS)]
-
-
 def test_errors_name_what_is_wrong():
     spm = learned(["o gato"] * 20, "unigram")
     with pytest.raises(ValueError, match="language 'deu'; the model's are: por, eng"):
@@ -132,6 +110,3 @@ def test_errors_name_what_is_wrong():
         joined(b"nothing", [])
     with pytest.raises(ValueError, match="not joined with a Marian vocabulary"):
         MarianTokenizer(SubwordTokenizer.learn(["o gato"] * 20, vocab_size=300).model_bytes)
-    sides, _, pieces = publish("bpe")
-    with pytest.raises(ValueError, match=r"only a unigram .* can be extended, not BPE"):
-        MarianTokenizer(joined(sides[0], pieces)).extended(MarianTokenizer(joined(spm, ["a"])))

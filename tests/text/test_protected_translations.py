@@ -220,7 +220,7 @@ def test_what_is_protected_is_part_of_a_translator():
             protecting(protect=protect)
     with pytest.raises(TypeError, match=r"must be a list of str\. Received: 'url'"):
         protecting(protect="url")
-    with pytest.raises(ValueError, match=r"both vocabularies must have slots.*--extend_vocab"):
+    with pytest.raises(ValueError, match=r"both vocabularies must have slots.*--protect"):
         Translator(tiny_model(), tokenizer(), protect=["url"])
     with pytest.raises(ValueError, match="translate_with_terms needs a model with slots"):
         plain.translate_with_terms(["o gato"], TERMS)

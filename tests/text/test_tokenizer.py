@@ -130,28 +130,6 @@ def test_learning_is_deterministic_and_a_file_holds_it_all(tokenizer, tmp_path):
     assert loaded.encode(STRINGS).to_list() == tokenizer.encode(STRINGS).to_list()
 
 
-def test_subwords_of_another_tokenizer_come_after_its_own(tokenizer):
-    other = SubwordTokenizer.learn(["a torre de comando", "the control tower"] * 9, vocab_size=300)
-    both = tokenizer.extended(other, share=0.2)
-    old, new, now = (
-        sentencepiece.SentencePieceProcessor(model_proto=one.model_bytes)
-        for one in (tokenizer, other, both)
-    )
-    pieces = [[one.id_to_piece(i) for i in range(len(one))] for one in (old, new, now)]
-    assert pieces[2][: len(old)] == pieces[0]
-    assert sorted(pieces[2][len(old) :]) == sorted({*pieces[1]} - {*pieces[0]})
-    for piece in pieces[2][260:]:
-        parts = (
-            share * np.exp(one.get_score(one.piece_to_id(piece)))
-            for one, share, known in ((old, 0.8, pieces[0]), (new, 0.2, pieces[1]))
-            if piece in known
-        )
-        assert now.get_score(now.piece_to_id(piece)) == pytest.approx(np.log(sum(parts)), abs=1e-5)
-    assert decoded(both, both.encode(TEXT)) == TEXT
-    text = ["the control tower"]
-    assert len(both.encode(text)[0]) < len(tokenizer.encode(text)[0])
-
-
 def test_a_long_text_is_learned_from_evenly_spaced_lines():
     lines = ["aaa bbb"] * 100 + ["ccc ddd"] * 100
     sample = SubwordTokenizer.learn(lines[::4], vocab_size=280)

@@ -102,14 +102,13 @@ def test_runs_without_slots_go_on_without_and_new_ones_have_them(tmp_path):
     assert settle(TrainingConfig(protect=("none",)).resolved()).protect == ()
 
 
-def test_a_run_without_slots_is_begun_from_without_or_with_more_subwords(tmp_path):
+def test_a_run_without_slots_is_begun_from_without(tmp_path):
     folder = RunFolder(tmp_path)
     described = {"kind": "transformer", "config": {"joint_vocab": True, "target_vocab": 300}}
     described["config"] |= dict.fromkeys(TrainingConfig().sizes()) | {"dropout_rate": 0.1}
     for protect, given, expected in (
         ((), {}, ()),
         ((), {"protect": ("none",)}, ("none",)),
-        ((), {"extend_vocab": True}, None),
         (("code",), {}, ("code",)),
         (("code",), {"protect": ("url",)}, ("url",)),
     ):
@@ -118,23 +117,17 @@ def test_a_run_without_slots_is_begun_from_without_or_with_more_subwords(tmp_pat
         folder.best.touch(), folder.results.touch()
         assert Start(tmp_path).settings_for(given, TrainingConfig).get("protect") == expected
     write_json(folder.config, {"model": described, "arguments": {}})
-    with pytest.raises(
-        ValueError, match=r"which the vocabulary of --init_from .* lacks: add --ext"
-    ):
+    with pytest.raises(ValueError, match=r"which the vocabulary of --init_from .* lacks: leave"):
         Start(tmp_path).settings_for({"protect": ("url",)}, TrainingConfig)
 
 
 def test_a_vocabulary_keeps_symbols_whole():
     lines = ["o gato \ue000preto\ue001", "the black\ue000 cat"] * 9
-    slots = SubwordTokenizer.learn(lines, 330, symbols=SLOTS)
-    older = SubwordTokenizer.learn(["um \ue002 dois", "one two"] * 9, 330)
-    for tokenizer in (slots, older.extended(slots)):
-        pieces = [
-            piece.decode() for piece in tokenizer.pieces(np.arange(tokenizer.vocab_size)).numpy()
-        ]
-        assert {piece for piece in pieces if {*piece} & {*SLOTS}} == {*SLOTS}
-        ids = [pieces.index(slot) for slot in SLOTS]
-        text = f" \u0301{'a'.join(SLOTS)}{''.join(SLOTS)}\u0301`"
-        (row,) = tokenizer.encode([text]).to_list()
-        assert [i for i in row if i in ids] == ids * 2 and tokenizer.lines.ids([text]) == [row]
-        assert tokenizer.decode([row]).numpy()[0].decode() == text
+    tokenizer = SubwordTokenizer.learn(lines, 330, symbols=SLOTS)
+    pieces = [piece.decode() for piece in tokenizer.pieces(np.arange(tokenizer.vocab_size)).numpy()]
+    assert {piece for piece in pieces if {*piece} & {*SLOTS}} == {*SLOTS}
+    ids = [pieces.index(slot) for slot in SLOTS]
+    text = f" \u0301{'a'.join(SLOTS)}{''.join(SLOTS)}\u0301`"
+    (row,) = tokenizer.encode([text]).to_list()
+    assert [i for i in row if i in ids] == ids * 2 and tokenizer.lines.ids([text]) == [row]
+    assert tokenizer.decode([row]).numpy()[0].decode() == text

@@ -154,7 +154,7 @@ def sha256(path):
 def differences(before, now):
     """{name: (value before, value now)} of what differs as JSON; an entry only one has may be off.
 
-    >>> differences({"num_beams": 4}, {"num_beams": 4, "extend_vocab": False})
+    >>> differences({"num_beams": 4}, {"num_beams": 4, "overwrite": False})
     {}
     """
     now = json.loads(json.dumps(now))

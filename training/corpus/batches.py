@@ -50,9 +50,9 @@ class Batches:
     Args:
         sides: `(values, offsets)` of the ids of source and target: arrays or memory maps.
         task: Has `batch`, a function from the padded ids `(source, target)` of a batch, int32
-            `[rows, length]` each without end ids, their lengths `[rows]` and an int that identifies
-            the batch, to what `fit` gets: `(inputs, labels)`. Also its `signature()`, how many ids
-            it adds to a row of each side (`ends`), and the `share` of target ids to predict.
+            `[rows, length]` each without end ids, and their lengths `[rows]` to what `fit` gets:
+            `(inputs, labels)`. Also its `signature()`, and how many ids it adds to a row of each
+            side (`ends`).
         tokens_per_batch: Maximum source positions and maximum target positions of a batch,
             padding and one end id a row included.
         seed: Seed of the order.
@@ -100,7 +100,7 @@ class Batches:
             [self._bucket_of[tuple(self._lengths(chunk, longest))] for chunk in chunks(pairs)]
         )
         self.tokens_per_epoch, self.real_share = self._measure(counts)
-        self.nominal_tokens = task.share * self.tokens_per_epoch / self.batches_in(0)
+        self.nominal_tokens = self.tokens_per_epoch / self.batches_in(0)
 
     def _lengths(self, chunk, longest):
         """int `[2, pairs]`: lengths with the end ids, at most `longest` + 1."""
@@ -216,9 +216,7 @@ class Batches:
             padded.append(ids)
             lengths.append(count)
         drop_pages(*(array for side in self.sides for array in side))
-        token = np.random.SeedSequence([self.seed, int(epoch), int(numbers[0])])
-        batch = self.task.batch(*padded, *lengths, token)
-        return tf.nest.flatten(batch)
+        return tf.nest.flatten(self.task.batch(*padded, *lengths))
 
     def empty(self):
         """A dataset of a batch of each shape that holds no token."""
@@ -227,7 +225,7 @@ class Batches:
         def batches():
             for bucket in self.buckets:
                 sides = [np.zeros((bucket.rows, width), np.int32) for width in bucket[1::-1]]
-                yield self.task.batch(*sides, none, none, 0)
+                yield self.task.batch(*sides, none, none)
 
         return tf.data.Dataset.from_generator(batches, output_signature=self.signature)
 

@@ -119,7 +119,7 @@ def in_memory(rows):
 
 def text_column(task):
     """The column of a task's rows that holds the text; the other has its labels, if any."""
-    return int(task in ("language", "masked"))
+    return int(task == "language")
 
 
 def rows(block, task="translation", longest=None):
@@ -176,17 +176,6 @@ def _labelled(*cells):
     return [(text, label.strip())]
 
 
-def _tagged(*cells):
-    columns = [cell.split() for cell in _pair(*cells)[0]]
-    tokens, tags = map(len, columns)
-    if tokens != tags:
-        raise ValueError(
-            "expected `tokens<TAB>tags`, one tag for each token. Received "
-            f"{tokens} tokens and {tags} tags: {' '.join(columns[0])[:80]!r}"
-        )
-    return [tuple(map(" ".join, columns))]
-
-
 def _plain(line, longest):
     """The line in pieces, cut between words; a word that is too long is cut too."""
     line, begin, pieces = re.sub(r"\s+", " ", line).strip(), 0, []
@@ -200,6 +189,7 @@ def _plain(line, longest):
 
 # For each task, a function from the line, or the lines of both files, to rows.
 _READERS = {
-    "translation": _pair, "classify": _labelled, "tag": _tagged, "language": _plain,
-    "masked": _plain,
-}  # fmt: skip
+    "translation": _pair,
+    "classify": _labelled,
+    "language": _plain,
+}

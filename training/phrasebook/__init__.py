@@ -2,7 +2,7 @@
 
 | file | lines of |
 |---|---|
-| `train.tsv.xz`, `validation.tsv`, `test.tsv` | Portuguese, English, its type, parts of speech |
+| `train.tsv.xz`, `validation.tsv`, `test.tsv` | Portuguese, English, its type |
 | `pairs.tsv` | Portuguese, English; to learn from, too |
 | `everyday.tsv` | Portuguese, English; only measured on, by topic from family to plans |
 
@@ -13,21 +13,15 @@ one file that is measured on is in another file.
 
 import itertools
 import lzma
-import re
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-# The places in English between which there is no space, but two tokens of Universal Dependencies
-# (arXiv 2004.10643), to which the tags belong: do|n't, she|'s, home|.
-_JOINT = re.compile(r"(?<=\w)(?=n't\b|'(?:m|s|re|ll|ve|d)\b|[,.?!;:](?: |$))|(?<=s)(?=' )")
 # What each task learns of a line.
 _COLUMNS = {
-    "translation": lambda portuguese, english, kind, tags: (portuguese, english),
-    "classify": lambda portuguese, english, kind, tags: (portuguese, kind),
-    "tag": lambda portuguese, english, kind, tags: (_JOINT.sub(" ", english), tags),
-    "language": lambda portuguese, english, kind, tags: (english,),
+    "translation": lambda portuguese, english, kind: (portuguese, english),
+    "classify": lambda portuguese, english, kind: (portuguese, kind),
+    "language": lambda portuguese, english, kind: (english,),
 }
-_COLUMNS["masked"] = _COLUMNS["language"]
 
 
 def path(split):
@@ -52,10 +46,10 @@ def everyday():
 
 
 def for_task(text, task):
-    """Lines of four columns, as bytes, in the form that `--data` has for a task.
+    """Lines of three columns, as bytes, in the form that `--data` has for a task.
 
-    >>> for_task(b"Ele vem.\\tHe's coming.\\tdoing\\tPRON AUX VERB PUNCT", "tag")
-    b"He 's coming .\\tPRON AUX VERB PUNCT\\n"
+    >>> for_task(b"Ele vem.\\tHe's coming.\\tdoing", "classify")
+    b'Ele vem.\\tdoing\\n'
     """
     columns = _COLUMNS[task]
     rows = (columns(*line.split("\t")) for line in text.decode().splitlines())

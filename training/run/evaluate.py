@@ -21,7 +21,7 @@ class Evaluator:
     Args:
         task: The task, such as `tasks.TranslationTask`.
         model: The model, whose weights may change between calls.
-        rows: List of (source, target), (text, label), (tokens, tags) or (anything, text).
+        rows: List of (source, target), (text, label) or (anything, text).
         most: Maximum number of rows, evenly spaced; None for all.
 
     Attributes:
@@ -37,8 +37,7 @@ class Evaluator:
         self.order = np.argsort([len(row) for row in ids], kind="stable")
         ids = [ids[i] for i in self.order]
         shape = (BATCH, max(map(len, ids))) if compiles_by_shape() else (0, 0)
-        batches = [padded(ids[i : i + BATCH], *shape) for i in range(0, len(ids), BATCH)]
-        self.batches = task.evaluated(batches)
+        self.batches = [padded(ids[i : i + BATCH], *shape) for i in range(0, len(ids), BATCH)]
         self.function = compiled(functools.partial(task.outputs, model), model)
 
     def texts(self):

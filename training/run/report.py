@@ -29,15 +29,14 @@ def finish(settings, task, folder, data, state):
         RunError: If a file cannot be written, or the exported model does not pass its check.
     """
     begun = time.monotonic()
-    text_model = TextModel.from_preset(folder.path) if task.exports else None
-    model = text_model.model if task.exports else folder.model()
+    text_model = TextModel.from_preset(folder.path)
     results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
     sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
     if settings.phrasebook and settings.task == "translation":
         # First, because it says more than sentences made like those that were learned.
         sets = {"everyday": phrasebook.everyday()} | sets
     examples = []
-    evaluators = {name: Evaluator(task, model, rows) for name, rows in sets.items()}
+    evaluators = {name: Evaluator(task, text_model.model, rows) for name, rows in sets.items()}
     for name, evaluator in evaluators.items():
         scores, answers = _measured(settings, evaluator, text_model)
         results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
@@ -50,23 +49,21 @@ def finish(settings, task, folder, data, state):
             write(folder, evaluator, answers)
     results["peak_memory_mib"] = max(state.peak_memory_mib, peak_memory_mib())
     _draw(folder, evaluators["validation"], text_model, state)
-    if settings.export and task.exports:
+    if settings.export:
         _export(folder, text_model, results)
     results["minutes_in_all"] = round(results["minutes"] + (time.monotonic() - begun) / 60, 2)
     text = report(settings, task, folder, data.summary, state, results, evaluators, examples)
     write_atomically(folder.report, text)
     write_json(folder.results, results)
-    _tell_what_next(settings, task, folder)
+    _tell_what_next(settings, folder)
 
 
-def _tell_what_next(settings, task, folder):
+def _tell_what_next(settings, folder):
     path, models = (shlex.quote(str(p)) for p in (folder.path, folder.saved_model.resolve()))
     print(f"Report:    {folder.report}")
     if settings.task == "translation":
         print(f"Translate: python training/translate.py {path} < in.txt > out.txt")
-    if not task.exports:
-        print(f"Use:       python training/train_text.py --task classify --init_from {path}")
-    elif settings.export:
+    if settings.export:
         print(
             f"Serve:     python serving/server.py --model_base_path={models} --rest_api_port=8501"
         )

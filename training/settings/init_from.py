@@ -1,4 +1,4 @@
-"""Training that starts from another run: fine-tuning, a student of a teacher, a text task."""
+"""Training that starts from another run: fine-tuning."""
 
 from pathlib import Path
 
@@ -9,8 +9,6 @@ from training.settings.recipes import RECIPES
 from training.settings.training_config import NOTHING, SIZES, TrainingConfig
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
-LAYERS = ("encoder_layers", "decoder_layers", "decoder_self")
-ENCODERS = ("masked", "classify", "tag")  # the tasks whose models have the same encoder
 
 
 class Start:
@@ -42,40 +40,37 @@ class Start:
     def settings_for(self, given, config_class):
         """The given settings, with those that follow from this run.
 
-        A model of the same sizes is fine-tuned: it has the preset of the run, and by default a
-        third of its rate. One for another task begins anew but for its encoder, so it has the whole
-        recipe of that preset. A translator of another preset, or of other layers, is a student,
-        which has its own recipe.
+        The model is the same; its rate is by default a third of its preset's.
 
         Args:
             given: {setting: value}.
             config_class: `TrainingConfig` or `TextConfig`.
 
         Raises:
-            ValueError: If the run is of no such task, or a given setting contradicts it.
+            ValueError: If the run is of another task, or a given setting contradicts it.
         """
         task = given.get("task", config_class.task)
         self._check_kind(task)
-        preset, is_transformer = self.settings.get("preset", RECIPE), self.model == "transformer"
-        sizes = {name: self.config[name] for name in SIZES} if is_transformer else {}
-        other_preset = given.get("preset", preset) != preset
-        other_layers = any(given.get(n, sizes.get(n)) != sizes.get(n) for n in LAYERS)
-        is_student = self.kind == "transformer" and (other_preset or other_layers)
-        fixed = {"model": self.model, "joint_vocab": self.config["joint_vocab"]}
-        if not given.get("extend_vocab"):
-            fixed["vocab_size"] = self.settings.get("vocab_size", self.config["target_vocab"])
-        if not is_student:
-            fixed |= {"preset": preset, **sizes}
+        preset = self.settings.get("preset", RECIPE)
+        fixed = {
+            "model": self.model,
+            "preset": preset,
+            "joint_vocab": self.config["joint_vocab"],
+            "vocab_size": self.settings.get("vocab_size", self.config["target_vocab"]),
+        }
+        if self.model == "transformer":
+            fixed |= {name: self.config[name] for name in SIZES}
         fixed = {name: value for name, value in fixed.items() if config_class.reads(name, task)}
-        self._check_same(fixed, given, config_class)
-        if is_student:  # of the teacher's sizes, unless it has a preset of its own
-            defaults = {} if other_preset else {"preset": preset, **sizes}
-        else:
-            same_task = task in ("translation", self.kind)
-            defaults = RECIPES[self.model][preset].for_tuning() if same_task else {}
-            defaults["dropout_rate"] = self.config["dropout_rate"]
+        for name, value in fixed.items():
+            if given.get(name, value) != value:
+                raise ValueError(
+                    f"{config_class.spelt(name)} is that of --init_from {self.path}, {value}: "
+                    f"leave it out. Received: {given[name]}"
+                )
+        defaults = RECIPES[self.model][preset].for_tuning()
+        defaults["dropout_rate"] = self.config["dropout_rate"]
         if task == "translation":
-            defaults |= self._protection(given)
+            defaults["protect"] = self._protection(given)
         return {**defaults, **given, **fixed}
 
     def _check_settings(self):
@@ -94,7 +89,7 @@ class Start:
 
     def _check_kind(self, task):
         """Raises a ValueError unless a task can begin from a run of this kind."""
-        kinds = {"translation": tuple(RECIPES), "language": ("language",)}.get(task, ENCODERS)
+        kinds = tuple(RECIPES) if task == "translation" else (task,)
         if self.kind not in kinds:
             what = "a translator" if task == "translation" else f"a run of --task {task}"
             raise ValueError(
@@ -105,22 +100,12 @@ class Start:
     def _protection(self, given):
         """The default of what is protected; a ValueError if the vocabulary has no slots for it."""
         own = tuple(self.settings.get("protect") or ())
-        if own or given.get("extend_vocab"):
-            return {"protect": own} if own else {}
-        if given.get("protect", NOTHING) != NOTHING:
+        if not own and given.get("protect", NOTHING) != NOTHING:
             raise ValueError(
                 f"--protect needs slots, which the vocabulary of --init_from {self.path} lacks: "
-                f"add --extend_vocab. Received: {' '.join(given['protect'])}"
+                f"leave it out. Received: {' '.join(given['protect'])}"
             )
-        return {"protect": ()}
-
-    def _check_same(self, fixed, given, config_class):
-        for name, value in fixed.items():
-            if given.get(name, value) != value:
-                raise ValueError(
-                    f"{config_class.spelt(name)} is that of --init_from {self.path}, {value}: "
-                    f"leave it out. Received: {given[name]}"
-                )
+        return own
 
     def tokenizers(self):
         """`(source, target)`, the same one twice for a joint vocabulary."""

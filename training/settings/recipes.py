@@ -62,8 +62,6 @@ BASE = Recipe(
     learning_rate=noam_peak(512, 4000), warmup_steps=4000, schedule="noam", tokens_per_batch=4096,
     gradient_accumulation_steps=6, dropout_rate=0.1, norm_first=False, clip_norm=0.0,
 )  # fmt: skip
-# For distillation: half the rate, because a student begins with its teacher's layers.
-STUDENT = dataclasses.replace(SMALL, learning_rate=1.5e-3)
 RECURRENT = dataclasses.replace(SMALL, norm_first=None)
 PAPER = dataclasses.replace(RECURRENT, dropout_rate=0.0)  # Cho, Bahdanau et al.: no dropout
 RECIPES = {
@@ -76,7 +74,6 @@ RECIPES = {
         ),
         "base": BASE,
         "big": dataclasses.replace(BASE, learning_rate=noam_peak(1024, 4000), dropout_rate=0.3),
-        **dict.fromkeys(("6-1", "12-1", "6-2", "12-1-ssru", "6-2-ssru"), STUDENT),
     },
     "seq2seq": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},
     "rnnsearch": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},

@@ -23,18 +23,14 @@ from training.settings.fields import (
 )
 from training.settings.recipes import PRESETS, RECIPES
 
-TEXT_TASKS = ("classify", "tag", "language", "masked")
+TEXT_TASKS = ("classify", "language")
 TRANSLATION = ("translation",)
 # Of a run on the phrasebook: updates, about five minutes on two cores, and a score that is enough.
-PHRASEBOOK_STEPS = {
-    "translation": 1200, "classify": 800, "tag": 1000, "language": 1200, "masked": 1200,
-}  # fmt: skip
+PHRASEBOOK_STEPS = {"translation": 1200, "classify": 800, "language": 1200}
 PHRASEBOOK_SCORE = 99.0
 NOTHING = ("none",)  # for --protect; in config.json, an empty list
 # The fields that a Transformer's preset sets too.
-SIZES = (
-    "d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "decoder_self", "norm_first",
-)  # fmt: skip
+SIZES = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "norm_first")
 
 # {setting: those that are given instead of it}
 INSTEAD = {
@@ -92,13 +88,8 @@ class TrainingConfig:
         None, "characters of a side; longer pairs are dropped (default: 1000)"
     )
     init_from: str = option(
-        None, "begin with the weights and vocabulary of this finished or imported run; with other "
-        "layers, as a student of it",
+        None, "begin with the weights and vocabulary of this finished or imported run",
         metavar="RUN",
-    )  # fmt: skip
-    extend_vocab: bool = option(
-        False, "with --init_from, add the subwords of these pairs that its vocabulary lacks",
-        tasks=TRANSLATION,
     )  # fmt: skip
     output: str = option(
         None, "run folder; an unfinished run in it is resumed (default: runs/phrasebook or "
@@ -137,15 +128,8 @@ class TrainingConfig:
     d_model: int = setting(None, "width of the vectors between layers")
     num_heads: int = setting(None, "attention heads per layer")
     dff: int = setting(None, "width of the feed-forward hidden layers")
-    encoder_layers: int = setting(
-        None, "layers of the encoder",
-        tasks=("translation", "classify", "tag", "masked"),
-    )  # fmt: skip
+    encoder_layers: int = setting(None, "layers of the encoder", tasks=("translation", "classify"))
     decoder_layers: int = setting(None, "layers of the decoder", tasks=("translation", "language"))
-    decoder_self: str = setting(
-        None, "what the decoder's first sublayer is", tasks=TRANSLATION,
-        choices=("attention", "ssru"),
-    )  # fmt: skip
     norm_first: bool = setting(None, "normalise before each sublayer, not after it")
     dropout_rate: float = option(
         None, "fraction of the values dropped in training (default: the preset's)", SHARE
@@ -198,10 +182,7 @@ class TrainingConfig:
     length_penalty: float = setting(
         0.6, "length penalty of the beam search", NOT_NEGATIVE, resumes=True, tasks=TRANSLATION
     )
-    export: bool = option(
-        True, "export the trained model to saved_model/1", resumes=True,
-        tasks=("translation", "classify", "tag", "language"),
-    )  # fmt: skip
+    export: bool = option(True, "export the trained model to saved_model/1", resumes=True)
 
     task, tasks = "translation", TRANSLATION
 
@@ -223,7 +204,7 @@ class TrainingConfig:
     def without_effect(self):
         """{setting: why it has no effect beside the others}: the rules between settings."""
         corpus = "--data, or --source and --target" if self.task == "translation" else "--data"
-        log_steps, start = self.log_steps or 0, not self.init_from and "without --init_from"
+        log_steps = self.log_steps or 0
         other = self.model != "transformer" and f"with --model {self.model}"
         rules = {
             "source": not self.target and "without --target",
@@ -232,8 +213,6 @@ class TrainingConfig:
             "tag": not self.data and "without --data",
             "validate_steps": (self.validate_steps or log_steps) < log_steps
             and f"below log_steps, which is {log_steps}",
-            "extend_vocab": start or other,
-            "fresh_weights": start,
             **dict.fromkeys((*SIZES, "attention_dropout_rate"), other),
         }
         for name, others in INSTEAD.items():
@@ -328,28 +307,26 @@ class TrainingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(TrainingConfig):
-    """Settings of the training of a classifier, tagger or language model.
+    """Settings of the training of a classifier or a language model.
 
-    >>> TextConfig(task="tag").resolved().output
-    'runs/tag'
+    >>> TextConfig(task="language").resolved().output
+    'runs/language'
     """
 
     task: str = option(
-        "classify", "what to learn: a label for each text, a tag for each token, the next token, "
-        "or masked tokens, as a start for other tasks",
-        choices=TEXT_TASKS,
+        "classify", "what to learn: a label for each text, or the next token", choices=TEXT_TASKS,
     )  # fmt: skip
     data: tuple = option(
-        (), "files to learn from, also .gz, .bz2, .xz or .zst: TEXT<TAB>LABEL lines, "
-        "TOKENS<TAB>TAGS lines or plain text (default: sentences of the built-in phrasebook)"
+        (), "files to learn from, also .gz, .bz2, .xz or .zst: TEXT<TAB>LABEL lines or plain text "
+        "(default: sentences of the built-in phrasebook)"
     )  # fmt: skip
     validation: tuple = option(
         (), "texts to evaluate on, in the form of --data (default: texts held out of --data)",
         Rule("one file", lambda value: len(value) <= 1),
     )  # fmt: skip
     init_from: str = option(
-        None, "begin with the subwords and encoder of this finished run of --task masked, classify "
-        "or tag; with the whole model of a run of --task language",
+        None, "begin with the subwords and weights of this finished run of the same task; a "
+        "classifier's labels may be others",
         metavar="RUN",
     )  # fmt: skip
     output: str = option(
@@ -360,10 +337,6 @@ class TextConfig(TrainingConfig):
         "small", f"size and training recipe of the model: {', '.join(PRESETS['transformer'])}",
         metavar="NAME",
     )  # fmt: skip
-    fresh_weights: bool = setting(
-        False, "take the subwords of --init_from, but not its weights, for a comparison",
-    )  # fmt: skip
-
     tasks = TEXT_TASKS
 
     @property

@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 from keras_tfmr import compat
 from keras_tfmr.signatures.inputs import utf8
 from keras_tfmr.text.lines import SPACE_SIGN, LineEncoder
-from keras_tfmr.text.subwords import SPECIALS, Tokenizer, mix, valid_utf8
+from keras_tfmr.text.subwords import SPECIALS, Tokenizer, valid_utf8
 
 _KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
 _TAG = r"^\s*>>[^<>\s]+<<"
@@ -98,29 +98,6 @@ class MarianTokenizer(Tokenizer):
         texts = self._ops.detokenize(self._real(ids))
         # The op leaves U+2581 for spaces in pieces of the other language's model.
         return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, SPACE_SIGN, " ")))
-
-    def extended(self, other, share=0.25):
-        """As in the base; the tokenizers of both languages, extended by one, get the same ids.
-
-        Raises:
-            ValueError: If the published SentencePiece model is not a unigram model.
-        """
-        model = _parsed(self.model_bytes)
-        spec = model.trainer_spec
-        if spec.model_type != spec.UNIGRAM:
-            kind = spec.ModelType.Name(spec.model_type)
-            raise ValueError(f"only a unigram SentencePiece model can be extended, not {kind}")
-        learned = _parsed(other.model_bytes).pieces
-        names = {p.piece for p in learned if p.type in (p.NORMAL, p.USER_DEFINED)}
-        added = mix(model.pieces, other, share)
-        known, rest = model.pieces[: self.vocab_size], model.pieces[self.vocab_size :]
-        added += [piece for piece in rest if piece.piece in names]
-        added.sort(key=lambda piece: piece.piece)
-        spec.vocab_size = len(known) + len(added)
-        rest = [piece for piece in rest if piece.piece not in names]
-        del model.pieces[:]
-        model.pieces.extend([*known, *added, *rest])
-        return type(self)(model.SerializeToString())
 
     def _encode(self, texts, max_length):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
