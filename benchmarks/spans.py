@@ -21,8 +21,7 @@ USUAL = 1 / 200  # the share of pairs that have the most frequent of them
 HOW = """The runs of keras_tfmr learned from technical documentation: `small`, 4,000 updates each;
 `long` 9,200, as many as 30 minutes of two cores reach, on JAX and an H100. `without` has no slots.
 `with` has them for the spans of half of the pairs, as by default; `all` has them for the spans of
-all pairs, and copies worse what nothing protects. `extended` is `without-1` after 600 more updates
-with `--extend_vocab`. Of 1,000 validation sentences, 217 hold spans.
+all pairs, and copies worse what nothing protects. Of 1,000 validation sentences, 217 hold spans.
 """
 GROUPS = {"all": lambda held: True, "with spans": bool, "without": lambda held: not held}
 

@@ -195,24 +195,11 @@ def folder(tmp_path, monkeypatch, whole):
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "pairs.tsv", 60)
     lines = (tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()
-    (tmp_path / "validation.tsv").write_text("\n".join(lines[:8]) + "\n", encoding="utf-8")
     (tmp_path / "mono.en").write_text("".join(f"{line.split()[-1]} x\n" for line in lines[:20]))
     (tmp_path / "runs").mkdir()
     for name in ("mine", "en-pt"):
         (tmp_path / "runs" / name).symlink_to(whole)
     return tmp_path
-
-
-def test_the_recipe_of_a_student(folder, unevaluated):
-    cut, translation, student = commands("faster.md", "## Students")
-    run(cut)
-    assert run(translation) == 0
-    shutil.copy("pairs.tsv", "distilled.tsv")  # so short a training may leave a teacher speechless
-    assert run(student, *TINIER, "encoder_layers=3") == 0
-    record = RunFolder("runs/student").read_config()
-    assert record["model"]["config"]["encoder_layers"] == 3
-    assert record["arguments"]["validation"] == ["validation.tsv"]
-    assert record["start"]["path"] == "runs/mine"
 
 
 def test_the_recipe_of_back_translation(folder, unevaluated):
