@@ -1,16 +1,14 @@
 """BLEU against minutes of training, of this project and of Marian.
 
-    python benchmarks/bleu.py multi30k --minutes 30 --marian PYTHON
     python benchmarks/bleu.py --data train.tsv --validation validation.tsv --marian PYTHON
 
-The first command fetches Multi30k, and also scores the test set of 2016 with 4 beams, as papers
-print it too; it needs sacremoses. Marian is the pymarian of an environment of its own, whose
-interpreter `--marian` names. Each side can be run by itself, and the results are merged. Both learn
-from the same pairs. Ours counts everything from the start of the process, evaluations too; of
-Marian, only the training counts. Marian trains once with each of `--rates` after each of
-`--warmups`, and the best run is shown. `--steps` asks for the updates of an earlier run instead of
-minutes: its scores do not depend on the time, so several seeds can train side by side. Writes
-results/bleu.md, .json and .png, or bleu_multi30k.
+`--test` also scores a test set with 4 beams, as papers print it too, and needs sacremoses. Marian
+is the pymarian of an environment of its own, whose interpreter `--marian` names. Each side can be
+run by itself, and the results are merged. Both learn from the same pairs. Ours counts everything
+from the start of the process, evaluations too; of Marian, only the training counts. Marian trains
+once with each of `--rates` after each of `--warmups`, and the best run is shown. `--steps` asks for
+the updates of an earlier run instead of minutes: its scores do not depend on the time, so several
+seeds can train side by side. Writes results/NAME.md, .json and .png.
 """
 
 import argparse
@@ -22,8 +20,6 @@ from pathlib import Path
 
 import harness
 
-from training.corpus.data_set import SPLITS
-from training.corpus.multi30k import MULTI30K
 from training.run.run_folder import RunFolder
 
 SIDES = {"keras_tfmr": "keras_tfmr, its defaults", "marian": "Marian itself, of our size"}
@@ -31,7 +27,7 @@ HOW = """Cased, detokenised BLEU (sacrebleu) of greedy translations of validatio
 last measurement before each minute. Ours counts everything from the start of the process,
 evaluations too; of Marian, only the training counts.
 """
-TEST = """The test set of 2016 with 4 beams: our best weights on validation sentences, Marian's last
+TEST = """The test set with 4 beams: our best weights on validation sentences, Marian's last
 ones, which its smoothing averages. "As papers print it": lower-cased, normalised and tokenised by
 Moses's rules (sacremoses), by which the published reference is made exactly. Papers report about 41
 for Transformers of this size that read the text alone (arXiv 2105.14462). Seeds that the first
@@ -55,7 +51,7 @@ def ours(args, seed):
     """Trains by the command that users run; rows of its history, and scores on the test set."""
     run = Path(f"{args.run}-{seed}")
     RunFolder(run).clear()  # --overwrite would leave a run of exactly this command alone
-    words = ["--data", args.data, *(["--validation", args.validation] if not args.test else [])]
+    words = ["--data", args.data, "--validation", args.validation]
     budget = ["--steps", args.steps] if args.steps else ["--minutes", args.minutes]
     harness.command(
         "training/train_pt_en.py", *words, *budget, "--seed", seed, "--output", run, "--no_export"
@@ -149,7 +145,7 @@ def page(numbers, name):
             [title_of(side), run["commit"], run["rows"][-1]["updates"], *run["test"].values()]
             for side, run in tested.items()
         ]
-        text += f"\n{TEST}\n{harness.table(['test 2016', 'commit', 'updates', *names], rows)}"
+        text += f"\n{TEST}\n{harness.table(['test set', 'commit', 'updates', *names], rows)}"
     if tried := sides.get("marian", {}).get("tried"):
         header = ["Marian's rate", "warm-up, updates", "BLEU at the end"]
         text += f"\n{MARIAN}\n{harness.table(header, tried)}"
@@ -175,49 +171,39 @@ def draw(numbers, name):
 
 
 def main():
-    parser, add, full = harness.parser(__doc__, turns=1)
-    full("corpus", nargs="?", choices=["multi30k"], help="public pairs, English to German")
-    full("--data", help="training pairs, SOURCE<TAB>TARGET, instead")
-    full("--validation", help="validation pairs")
+    parser = harness.parser(__doc__, turns=1)
+    add = parser.add_argument
+    add("--data", metavar="FILE", help="training pairs, SOURCE<TAB>TARGET")
+    add("--validation", metavar="FILE", help="validation pairs")
+    add("--test", metavar="FILE", default="", help="pairs to score the best weights on")
+    add("--language", default="en", help="of the targets, for sacremoses")
+    add("--name", default="bleu", help="of the files of results")
     add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
-    full("--minutes", type=float, default=30, help="of training")
-    beside = ["--quick", "--minutes", "--marian"]
-    add("--steps", type=int, not_with=beside, help="updates of our runs, instead of minutes")
-    full("--seeds", type=int, nargs="+", default=[1], help="of our runs")
-    full("--every", type=float, default=2, help="minutes between measurements of Marian")
-    full("--rates", nargs="+", default=["0.001"], help="of Marian")
-    full("--warmups", type=int, nargs="+", default=[1000], help="of Marian, in updates")
-    full("--pairs", type=int, default=500, help="validation pairs translated")
-    full("--run", default="runs/bleu", help="begin of the names of our runs' folders")
+    add("--minutes", type=float, default=30, help="of training")
+    add("--steps", type=int, help="updates of our runs, instead of minutes")
+    add("--seeds", type=int, nargs="+", default=[1], help="of our runs")
+    add("--every", type=float, default=2, help="minutes between measurements of Marian")
+    add("--rates", nargs="+", default=["0.001"], help="of Marian")
+    add("--warmups", type=int, nargs="+", default=[1000], help="of Marian, in updates")
+    add("--pairs", type=int, default=500, help="validation pairs translated")
+    add("--run", default="runs/bleu", help="begin of the names of our runs' folders")
     add("--marian", metavar="PYTHON", help="interpreter of an environment with pymarian")
-    args = parser.parse_args()
-    if not (args.quick or bool(args.corpus) != bool(args.data and args.validation)):
-        parser.error("give multi30k, or --data and --validation")
+    args = harness.parsed(parser)
+    if not (args.quick or (args.data and args.validation)):
+        parser.error("--data and --validation are needed")
+    if args.test and not harness.installed("sacremoses"):  # before the training, not after it
+        parser.error("--test needs sacremoses, which tokenises as papers do")
     with tempfile.TemporaryDirectory() as folder:
         if args.quick:
             quicken(args, Path(folder))
-        else:
-            name_files(args)
-        measure(args, f"bleu_{args.corpus}" if args.corpus else "bleu")
+        measure(args, args.name)
 
 
 def quicken(args, folder):
     """Sets a tiny case."""
-    args.data = args.train = str(harness.tiny_pairs(folder / "train.tsv"))
+    args.data = str(harness.tiny_pairs(folder / "train.tsv"))
     args.validation = str(harness.tiny_pairs(folder / "valid.tsv", range(300, 320)))
     args.minutes, args.every, args.pairs, args.run = 0.05, 0.05, 8, f"{folder}/run"
-    args.test, args.language = "", "en"
-
-
-def name_files(args):
-    """Sets what our command is given, and the files that Marian and the scores read."""
-    args.train, args.test, args.language = args.data, "", ""
-    if args.corpus:
-        if not harness.installed("sacremoses"):  # before the training, not after it
-            raise SystemExit("pip install sacremoses, which tokenises as papers do")
-        args.data, args.language = "multi30k:en-de", "de"
-        paths = (str(MULTI30K.split_path("en-de", split)) for split in SPLITS)
-        args.train, args.validation, args.test = paths
 
 
 def measure(args, name):

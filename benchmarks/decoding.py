@@ -4,22 +4,17 @@
 
 RUN is a finished run; the page keeps the models of other names. Latency is one sentence in a
 request, one request at a time; throughput is 32 sentences of similar length in a request, from one
-caller per core. All engines have the run's weights. If RUN was imported from a model that Marian
-trained, `--marian` makes Marian an engine. Needs ctranslate2 beside keras_tfmr, and pymarian and
-sentencepiece in an environment of their own. Writes results/decoding.md and .json.
+caller per core. Both engines have the run's weights. Needs ctranslate2 beside keras_tfmr. Writes
+results/decoding.md and .json.
 
 With `--untrained base 60000`, a model of that size with random weights and as many subwords takes
-the place of the run's, and every translation has 12 tokens. `--exports FOLDER` keeps the exports,
-so that a later call measures at once.
+the place of the run's, and every translation has 12 tokens.
 """
 
 import functools
 import itertools
 import json
-import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -45,16 +40,13 @@ def one(engine, dtype, path, beams, rows, threads, texts, seconds, tokens):
     batches = [order[i : i + rows] for i in range(0, len(order), rows)]
     if engine == "keras_tfmr":
         translate = exported(path, *threads)
-    elif engine == "Marian":
-        translate = marian(path, dtype, beams, *threads)
     else:
         translate = ctranslate2(path, dtype, beams, *threads, *tokens)
     found = [None] * len(sources)
     for batch in batches:  # warms up
         for row, text in zip(batch, translate([sources[i] for i in batch]), strict=True):
             found[row] = text
-    # Python calls one translator of Marian's at a time; it shares a request among its workers.
-    callers = harness.CORES if rows > 1 and engine != "Marian" else 1
+    callers = harness.CORES if rows > 1 else 1
     rate, milliseconds = called(translate, sources, batches, seconds, callers)
     return {"rate": rate, "ms": milliseconds, "mib": harness.peak_mib(), "texts": found}
 
@@ -125,36 +117,17 @@ def ctranslate2(path, dtype, beams, within, translators, least, most):
     return translate
 
 
-def marian(path, dtype, beams, within, workers):
-    """The same function, with Marian and SentencePiece."""
-    import pymarian
-
-    source, target = harness.subwords(path)
-    model = f"{path}/{dtype}.{'npz' if dtype == 'float32' else 'bin'}"
-    translator = pymarian.Translator(
-        f"--models {model} --vocabs {path}/vocab.yml {path}/vocab.yml "
-        f"--beam-size {beams} --normalize 0.6 --max-length 128 --max-length-crop --quiet "
-        f"--cpu-threads {workers} --mini-batch {-(-max(THREADS) // workers)} --maxi-batch 1"
-    )
-
-    def translate(texts):
-        pieces = [" ".join(row) for row in source.encode(texts, out_type=str)]
-        return [target.decode(line.split()) for line in translator.translate(pieces)]
-
-    return translate
-
-
 def sides(args, run, folder, texts, beams, rows):
     """{side: {threads: function}} of one beam width and size of requests."""
 
-    def settings(threads=THREADS[rows], python=sys.executable, **task):
+    def settings(**task):
         task |= {"beams": beams, "rows": rows, "texts": texts, "seconds": args.seconds}
         task["tokens"] = (TOKENS, TOKENS) if args.untrained else (0, 128)
         return {
             f"{within} × {between} threads": functools.partial(
-                harness.alone, __file__, {**task, "threads": (within, between)}, python=python
+                harness.alone, __file__, {**task, "threads": (within, between)}
             )
-            for within, between in dict.fromkeys(threads)
+            for within, between in dict.fromkeys(THREADS[rows])
         }
 
     found = {}
@@ -165,17 +138,11 @@ def sides(args, run, folder, texts, beams, rows):
             harness.command("serving/export.py", run, *words)
         found[f"keras_tfmr {dtype}"] = settings(engine="keras_tfmr", dtype=dtype, path=to / "1")
     to = folder / "ctranslate2"
-    if harness.installed("ctranslate2") and not args.without_ctranslate2:
+    if harness.installed("ctranslate2"):
         if not to.exists():
             harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", to)
         for dtype in args.dtypes:
             found[f"CTranslate2 {dtype}"] = settings(engine="ctranslate2", dtype=dtype, path=to)
-    if args.marian:
-        python, to = args.marian[0], narrowed(*args.marian, folder / "marian")
-        for dtype in args.dtypes:
-            found[f"Marian {dtype}"] = settings(
-                ((1, 1), (1, harness.CORES)), python, engine="Marian", dtype=dtype, path=to
-            )
     return found
 
 
@@ -191,16 +158,6 @@ def untrained(run, preset, vocab, texts, to):
         other = Translator(model, **translator.arguments() | {"config": config})
         other.texts = texts
         other.save_to_preset(to)
-    return to
-
-
-def narrowed(python, model, to):
-    """Marian's model with the names that `marian` reads, also in int8."""
-    if not to.exists():
-        shutil.copytree(model, to, ignore=lambda _, names: {n for n in names if "iter" in n})
-        shutil.copy(to / "model.npz", to / "float32.npz")
-        words = "-m pymarian convert --gemm-type intgemm8 -f float32.npz -t int8.bin"
-        subprocess.run([python, *words.split()], cwd=to, check=True, capture_output=True)
     return to
 
 
@@ -248,36 +205,31 @@ def page(numbers):
         lines.append(harness.table(HEADER, rows))
     return (
         f"{numbers['sentences']:,} sentences. One sentence: one caller; {max(THREADS)}: one "
-        "caller per core. Marian has one caller, because Python calls one of its translators at a "
-        "time; its workers share each request.\n" + "\n".join(lines)
+        "caller per core.\n" + "\n".join(lines)
     )
 
 
 def main():
-    parser, add, full = harness.parser(__doc__)
+    parser = harness.parser(__doc__)
+    add = parser.add_argument
     add("run", type=Path, nargs="?", help="folder of a finished run")
     add("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
     add("--name", default="a model", help="of the model in the page")
-    add("--marian", nargs=2, metavar=("PYTHON", "FOLDER"), help="Marian and its model")
     add("--untrained", nargs=2, metavar=("PRESET", "SUBWORDS"), help="a size, with random weights")
-    add("--exports", type=Path, metavar="FOLDER", help="keeps the exports here, or takes these")
     add("--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="of the exports")
-    add("--without_ctranslate2", action="store_true", help="for a model that it does not have")
-    full("--sentences", type=int, default=1000, help="at most")
-    full("--beams", type=int, nargs="+", default=[1, 4], help="beam widths")
+    add("--sentences", type=int, default=1000, help="at most")
+    add("--beams", type=int, nargs="+", default=[1, 4], help="beam widths")
     add("--rows", type=int, nargs="+", choices=THREADS, default=list(THREADS),
         help="sentences of a request")  # fmt: skip
-    full("--seconds", type=float, default=5, help="of a turn")
-    args = parser.parse_args()
+    add("--seconds", type=float, default=5, help="of a turn")
+    args = harness.parsed(parser)
     if args.quick:
         args.beams, args.seconds, args.sentences = [1], 0.0, 8
     elif not (args.run and args.data):
         parser.error("RUN and --data are needed")
     numbers = harness.about("tensorflow", "keras", "ctranslate2")
     with tempfile.TemporaryDirectory() as folder:
-        folder = args.exports or Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        rows, numbers["sentences"] = measured(args, folder)
+        rows, numbers["sentences"] = measured(args, Path(folder))
     kept = [] if args.quick else harness.kept("decoding").get("rows", [])
     about = {name: numbers[name] for name in ("date", "commit", "machine")}
     rows = [{**row, **about} for row in rows]

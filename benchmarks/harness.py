@@ -5,12 +5,12 @@ nothing else and ends before the next begins. All settings run once; then the be
 takes further turns. (pyperf measures one side after another, and functions; here the sides
 alternate, and most figures are rates of several callers or of whole commands.)
 
-A script that uses this module calls `parser` and `report`, and `serve` if `alone` runs it.
+A script calls `parser`, `parsed` and `report`, and `serve` if `alone` runs it.
 """
 
+import argparse
 import contextlib
 import datetime
-import functools
 import importlib.util
 import json
 import os
@@ -24,7 +24,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from keras_tfmr.compat import usable_cores
-from training.command import scripts
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -33,15 +32,26 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def parser(text, *, turns=3):
-    """An argument parser with the options of every benchmark, and two functions that add others.
+    """An argument parser with the options of every benchmark."""
+    first, _, rest = text.partition("\n")
+    made = argparse.ArgumentParser(
+        description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--turns", type=int, default=turns, help=f"of each side (default: {turns})")
+    made.add_argument(
+        "--quick",
+        action="store_true",
+        help="a tiny case, once, without other options; writes nothing",
+    )
+    return made
 
-    The options of the second one are for the whole benchmark, and cannot be given with --quick.
-    """
-    made = scripts.parser(text)
-    full = functools.partial(made.add_argument, not_with=["--quick"])
-    full("--turns", type=int, default=turns, help="turns of each side")
-    made.add_argument("--quick", action="store_true", help="a tiny case, once; writes nothing")
-    return made, made.add_argument, full
+
+def parsed(parser):
+    """The options; with --quick, all others are left to the script."""
+    args = parser.parse_args()
+    if args.quick and len(sys.argv) > 2:
+        parser.error(f"--quick goes without other options. Received: {sys.argv[1:]}")
+    return args
 
 
 def compare(sides, turns, *, quick=False):

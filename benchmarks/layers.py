@@ -220,12 +220,13 @@ def measure(args, backend, size):
 
 
 def main():
-    parser, _, full = harness.parser(__doc__)
-    full("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS), help="backends")
-    full("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="sizes")
-    full("--lengths", nargs="+", type=int, default=[16, 64, 512], help="lengths")
-    full("--seconds", type=float, default=0.7, help="of each case and turn")
-    args = parser.parse_args()
+    parser = harness.parser(__doc__)
+    add = parser.add_argument
+    add("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS), help="backends")
+    add("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="sizes")
+    add("--lengths", nargs="+", type=int, default=[16, 64, 512], help="lengths")
+    add("--seconds", type=float, default=0.7, help="of each case and turn")
+    args = harness.parsed(parser)
     if args.quick:
         args.backends, args.sizes = ["tensorflow"], ["tutorial"]
         args.lengths, args.seconds = [16], 0.02

@@ -23,8 +23,6 @@ from pathlib import Path
 import harness
 from decoding import called, untrained
 
-from keras_tfmr._tied import Tie
-
 PRECISIONS = ("float32", "int8")
 ROWS = 32  # sentences of a large request
 
@@ -55,15 +53,15 @@ def served(models, cores, texts, seconds):
     from keras_tfmr.client import ServingClient
 
     usable = sorted(getattr(os, "sched_getaffinity", lambda _: range(harness.CORES))(0))
-    script, tie = harness.ROOT / "serving" / "server.py", Tie()
+    script = harness.ROOT / "serving" / "server.py"
     flags = ["--port=0", "--rest_api_port=0", f"--model_base_path={models}"]
     begun = time.perf_counter()
     with bound(usable[:cores]):
         server = subprocess.Popen(
-            tie.command(script, *flags), pass_fds=[tie.watched],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-    with server, contextlib.closing(tie), bound(usable[cores:]):
+            [sys.executable, script, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    with server, contextlib.ExitStack() as at_an_error, bound(usable[cores:]):
+        at_an_error.callback(server.kill)
         address = re.search(rb"gRPC on (\S+),", server.stdout.readline())[1].decode()
         while b"Serving version" not in (line := server.stderr.readline()):
             if not line:
@@ -133,14 +131,15 @@ def page(numbers):
 
 
 def main():
-    parser, add, full = harness.parser(__doc__)
+    parser = harness.parser(__doc__)
+    add = parser.add_argument
     add("run", type=Path, nargs="?", help="folder of a finished run")
     add("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
     add("--name", default="small", help="of the run's model in the page")
     add("--untrained", nargs=2, metavar=("PRESET", "SUBWORDS"), help="a size, with random weights")
-    full("--sentences", type=int, default=320, help="at most")
-    full("--seconds", type=float, default=5, help="of a turn")
-    args = parser.parse_args()
+    add("--sentences", type=int, default=320, help="at most")
+    add("--seconds", type=float, default=5, help="of a turn")
+    args = harness.parsed(parser)
     if args.quick:
         args.seconds = 0.0
     elif not (args.run and args.data):

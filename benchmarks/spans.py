@@ -131,11 +131,12 @@ def page(numbers):
 
 
 def main():
-    parser, _, full = harness.parser(__doc__, turns=1)
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="folders of finished runs")
-    full("--pairs", help="pairs to translate, SOURCE<TAB>TARGET")
-    full("--terms", help="pairs to make a glossary of")
-    args = parser.parse_args()
+    parser = harness.parser(__doc__, turns=1)
+    add = parser.add_argument
+    add("runs", nargs="*", metavar="RUN", help="folders of finished runs")
+    add("--pairs", help="pairs to translate, SOURCE<TAB>TARGET")
+    add("--terms", help="pairs to make a glossary of")
+    args = harness.parsed(parser)
     if not (args.quick or (args.runs and args.pairs)):
         parser.error("RUN and --pairs are needed")
     with tempfile.TemporaryDirectory() as folder:

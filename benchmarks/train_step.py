@@ -1,4 +1,4 @@
-"""Compares a training step with torch's and with that of the TensorFlow tutorial's model.
+"""Compares a training step with that of the same model in PyTorch.
 
     python benchmarks/train_step.py                           # the CPU, TensorFlow backend
     KERAS_BACKEND=jax python benchmarks/train_step.py --gpu   # an NVIDIA GPU, JAX backend
@@ -28,12 +28,12 @@ SIDES = {
     "keras_tfmr mixed_bfloat16": OURS,
     "torch float32": PEERS,
     "torch bfloat16 (autocast)": PEERS,
-    "tutorial's model": PEERS,
 }
 ON_GPU = (
     "keras_tfmr mixed_bfloat16", "keras_tfmr mixed_bfloat16, no attention dropout",
     "torch bfloat16 (autocast)",
 )  # fmt: skip
+ON_GPU_TOKENS, ON_GPU_LENGTHS = 32768, (64, 256, 1024)  # positions of a batch, of a text
 # {title of a column: figure}.
 ON_CPU_ALONE = {"processor seconds a step": "processor_seconds", "setting": "setting"}
 ON_GPU_ALONE = {"fraction of the peak": "fraction_of_peak", "memory, GB": "peak_gb"}
@@ -74,19 +74,13 @@ def step_of(name, size, batch, gpu):
     from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, TranslationModel
     from training.run.optimizer import KerasAdam
 
-    adam = keras.optimizers.Adam if name == "tutorial's model" else KerasAdam
     keras.utils.set_random_seed(0)
-    if name == "tutorial's model":
-        from peers.tutorial_model import masked_loss, tutorial_model
-
-        model, loss = tutorial_model(config), masked_loss
-    else:
-        keras.config.set_dtype_policy(name.split(",")[0].split()[1])
-        if "no attention dropout" in name:
-            config = config.replace(attention_dropout_rate=0.0)
-        model, loss = TranslationModel(config), LabelSmoothedCrossEntropy(label_smoothing=0.1)
-        keras.config.set_dtype_policy("float32")
-    optimizer = adam(NoamSchedule(config.d_model), beta_2=0.98, epsilon=1e-9)
+    keras.config.set_dtype_policy(name.split(",")[0].split()[1])
+    if "no attention dropout" in name:
+        config = config.replace(attention_dropout_rate=0.0)
+    model, loss = TranslationModel(config), LabelSmoothedCrossEntropy(label_smoothing=0.1)
+    keras.config.set_dtype_policy("float32")
+    optimizer = KerasAdam(NoamSchedule(config.d_model), beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, loss, jit_compile="auto" if gpu else False)
     source, target, labels = (keras.ops.convert_to_tensor(ids) for ids in batch)
     return lambda: float(model.train_on_batch([source, target], labels))
@@ -135,7 +129,7 @@ def flops_of(size, rows, length):
 
 def measured(args, size, rows, length):
     """{side: figures} of one size and length."""
-    names = args.sides or (ON_GPU if args.gpu else SIDES)
+    names = ON_GPU if args.gpu else SIDES
     if not harness.installed("torch"):
         names = [name for name in names if not name.startswith("torch")]
 
@@ -179,24 +173,20 @@ def page(numbers, gpu):
 
 
 def main():
-    parser, add, full = harness.parser(__doc__)
+    parser = harness.parser(__doc__)
+    add = parser.add_argument
     add("--sizes", nargs="+", help="presets (default: tutorial small base; on a GPU: base)")
-    add("--sides", nargs="+", choices=SIDES, metavar="SIDE", help="only some of the sides")
-    full("--seconds", type=float, default=15, help="of a turn")
+    add("--seconds", type=float, default=15, help="of a turn")
     add("--gpu", action="store_true", help="bfloat16 on a GPU")
-    on_gpu = {"only_with": ["--gpu"]}
-    add("--lengths", **on_gpu, nargs="+", type=int, default=[64, 256, 1024], help="of the texts")
-    add("--tokens", **on_gpu, type=int, default=32768, help="positions of a batch")
-    args = parser.parse_args()
+    args = harness.parsed(parser)
     sizes = args.sizes or (["base"] if args.gpu else ["tutorial", "small", "base"])
     if args.quick:
-        sizes, args.seconds = args.sizes or ["tiny"], 0.1
+        sizes, args.seconds = ["tiny"], 0.1
     backend = os.environ.get("KERAS_BACKEND", "tensorflow")
     numbers = {**harness.about("keras", backend, "torch"), "cases": {}}
     for size in sizes:
-        lengths = args.lengths if args.gpu else [LENGTH]
-        for length in lengths:
-            rows = max(1, args.tokens // length) if args.gpu else BATCH
+        for length in ON_GPU_LENGTHS if args.gpu else [LENGTH]:
+            rows = ON_GPU_TOKENS // length if args.gpu else BATCH
             key = f"{size}, {rows} × {length} tokens"
             numbers["cases"][key] = measured(args, size, rows, length)
     name = "train_step_gpu" if args.gpu else "train_step"

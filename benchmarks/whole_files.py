@@ -126,14 +126,15 @@ def page(numbers):
 
 
 def main():
-    parser, add, full = harness.parser(__doc__)
+    parser = harness.parser(__doc__)
+    add = parser.add_argument
     add("run", type=Path, nargs="?", help="folder of a finished run")
     add("--input", type=Path, metavar="FILE", help="text; of lines with tabs, the first column")
-    full("--lines", type=int, nargs=2, default=(6000, 22_000), help="lines of both files")
-    full("--beams", type=int, nargs="+", default=(1, 4), help="beam widths")
+    add("--lines", type=int, nargs=2, default=(6000, 22_000), help="lines of both files")
+    add("--beams", type=int, nargs="+", default=(1, 4), help="beam widths")
     add("--batches", type=int, nargs="+", default=(32, 64, 128), help="lines translated together")
     add("--dtypes", nargs="+", choices=OURS, default=OURS, help="precisions")
-    args = parser.parse_args()
+    args = harness.parsed(parser)
     if args.quick:
         args.lines, args.beams = (4, 8), (1,)
     elif not (args.run and args.input):

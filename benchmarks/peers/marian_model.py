@@ -37,7 +37,7 @@ def train(args):
     valid = valid[:: max(1, len(valid) // args.pairs)][: args.pairs]  # spread over the file
     test = [source for source, _ in harness.pairs_of(args.test)] if args.test else []
     sources, references = zip(*valid, strict=True)
-    processor = prepare(folder, harness.pairs_of(args.train), {"valid": sources, "test": test})
+    processor = prepare(folder, harness.pairs_of(args.data), {"valid": sources, "test": test})
     begun, models = trained(args, folder)
     rows = []
     for minutes, updates, model in measured(begun, models, args.every):
