@@ -35,8 +35,8 @@ table lacks made as many updates, on one core each.
 """
 MARIAN = """Marian has the recipe of its `--task transformer-base`: post-norm, tied embeddings,
 Adam(0.9, 0.98), label smoothing 0.1, an inverse root after the warm-up, exponential smoothing,
-here of 0.001; batches of 64 sentences; 2 replicas of 1 thread or 1 of 2, whichever is faster. These
-rates and warm-ups were tried; the best is shown above.
+here of 0.001; batches of 64 sentences; 2 replicas of 1 thread or 1 of 2, whichever is faster. Of
+these rates and warm-ups, the best is shown above.
 """
 MARKS = (2, 4, 6, 8, 10, 12, 15, 22, 30)
 SETTINGS = {  # environments of Marian's process, of which the fastest is taken
