@@ -55,9 +55,8 @@ from .plots import plot_positional_encoding as plot_positional_encoding
 from .plots import plot_word as plot_word
 from .schedules import NoamSchedule as NoamSchedule
 from .text.tokenizer import SubwordTokenizer as SubwordTokenizer
+from .text_models.classifier import Classifier as Classifier
 from .text_models.completer import Completer as Completer
-from .text_models.label_models import Classifier as Classifier
-from .text_models.label_models import Tagger as Tagger
 from .text_models.translator import Translator as Translator
 
 __version__: str

@@ -3,12 +3,11 @@
     python serving/client.py "o livro está na mesa"
     python serving/client.py --server=translator.example:8500 --nbest "bom dia"
     python serving/client.py < portuguese.txt > english.txt
-    python serving/client.py --ask tag "the book is on the table"
+    python serving/client.py --ask classify "the train was late again"
 
 Lines on standard input are sent as they arrive, in batches, several of them at the same time. The
 answers are printed in order, one line for each text. Exit status: 0 done, 2 wrong arguments, 3 no
-server, 4 no such model, 5 message too large, 6 no answer in time, 1 any other error, 130 after
-Ctrl-C.
+server, 4 no such model, 5 no answer in time, 1 any other error, 130 after Ctrl-C.
 """
 
 if __name__ == "__main__":
@@ -16,35 +15,17 @@ if __name__ == "__main__":
 
     end_at_ctrl_c()
 
-import functools
-import itertools
 import os
 import signal
 import sys
 from pathlib import Path
 
-from keras_tfmr.client import TLS, ServingClient, ServingError, Target
+import grpc
+
+from keras_tfmr.client import ServingClient, ServingError
 from training.command import scripts
 
-# What each word of --ask and the other options call, and what is printed of an answer.
-CALLS = {
-    "translate": (ServingClient.translate, lambda best: one_line(best.text)),
-    "translate_nbest": (
-        ServingClient.translate_nbest,
-        lambda hypothesis: f"{hypothesis.score + 0.0:.4f}\t{one_line(hypothesis.text)}",
-    ),
-    "classify": (
-        ServingClient.classify,
-        lambda answer: f"{answer.label}\t{answer.probabilities[answer.label]:.4f}",
-    ),
-    "tag": (
-        ServingClient.tag,
-        lambda answer: " ".join(map("/".join, zip(answer.words, answer.tags, strict=True))),
-    ),
-    "complete": (ServingClient.complete, lambda answer: one_line(answer.text.strip())),
-    "log_prob": (ServingClient.log_prob, lambda answer: f"{answer.log_prob:.4f}\t{answer.tokens}"),
-}
-OTHERS = [call for call in CALLS if not call.startswith("translate")]
+EXIT_STATUS = {"UNAVAILABLE": 3, "NOT_FOUND": 4, "DEADLINE_EXCEEDED": 5}  # by the gRPC status
 
 
 def parse_arguments(arguments=None):
@@ -60,14 +41,13 @@ def parse_arguments(arguments=None):
     )
     terms = "file of lines TERM<TAB>TRANSLATION: terms with given translations"
     what.add_argument("--terms", metavar="FILE", type=Path, help=terms)
-    ask = "call another model than a translator, and print: label and probability (classify), "
-    ask += "word/TAG (tag), a continuation (complete), log-probability and tokens (log_prob)"
-    what.add_argument("--ask", choices=OTHERS, help=ask)
+    ask = "call another model than a translator, and print: label and probability (classify), a "
+    ask += "continuation (complete), log-probability and tokens (log_prob)"
+    what.add_argument("--ask", choices=("classify", "complete", "log_prob"), help=ask)
     add = parser.add_argument_group("server").add_argument
-    server = "address of the server (default: 127.0.0.1:8500, with --rest 8501)"
-    add("--server", metavar="HOST:PORT", help=server)
-    add("--rest", action="store_true", help="use the REST API instead of gRPC")
-    add("--model", metavar="NAME", default=Target.model, help="name of the model on the server")
+    address = "address of the server"
+    add("--server", metavar="HOST:PORT", default="127.0.0.1:8500", help=address)
+    add("--model", metavar="NAME", default="default", help="name of the model on the server")
     count = {"type": scripts.at_least(1), "metavar": "N"}
     version = {"type": scripts.at_least(0), "metavar": "N"}
     add("--model_version", **version, help="version number (default: the newest)")
@@ -76,17 +56,15 @@ def parse_arguments(arguments=None):
     header = "what a gateway asks for, as in 'authorization: Bearer TOKEN'"
     add("--header", nargs="+", default=(), metavar="NAME:VALUE", help=header)
     add = parser.add_argument_group("limits").add_argument
-    size = "maximum texts in one request"
-    add("--batch_size", **count, default=32, not_with=["--explain"], help=size)
-    seconds = {"type": scripts.at_least(0.0), "default": 30.0, "metavar": "S"}
+    add("--batch_size", **count, default=32, help="maximum texts in one request")
+    seconds = {"type": scripts.above(0.0), "default": 30.0, "metavar": "S"}
     add("--timeout", **seconds, help="seconds a request may take, retries included")
     add = parser.add_argument_group("encryption").add_argument
     add("--tls", action="store_true", help="encrypt; check the server with the system's CAs")
     add("--ca", metavar="FILE", help="encrypt; check the server with these CA certificates (PEM)")
-    add("--cert", metavar="FILE", help="encrypt; present this client certificate (PEM)")
+    cert = "encrypt; present this client certificate (PEM)"
+    add("--cert", metavar="FILE", only_with=["--key"], help=cert)
     add("--key", metavar="FILE", only_with=["--cert"], help="private key of --cert (PEM)")
-    name = "name in the server's certificate (default: the host's)"
-    add("--server_name", metavar="NAME", help=name)
     options = parser.parse_args(arguments)
     if options.explain and len(options.texts) != 1:
         parser.error(f"--explain needs exactly one TEXT. Received: {len(options.texts)}")
@@ -96,40 +74,57 @@ def parse_arguments(arguments=None):
 def connect(options):
     """The client that the options describe."""
     headers = (text.partition(":") for text in options.header)
-    files = (options.ca, options.cert, options.key, options.server_name)
+    credentials = None
+    if options.tls or options.ca or options.cert:
+        files = (options.ca, options.key, options.cert)
+        credentials = grpc.ssl_channel_credentials(
+            *(file and Path(file).read_bytes() for file in files)
+        )
     return ServingClient(
-        options.server or Target.server,
-        rest=options.rest,
+        options.server,
         model=options.model,
         version=options.model_version,
         label=options.label,
         headers={name: value.strip() for name, _, value in headers},
         timeout=options.timeout,
-        tls=TLS(*files) if options.tls or any(files) else None,
+        credentials=credentials,
+        batch_size=options.batch_size,
     )
 
 
-def print_translations(client, options):
+def print_answers(client, options):
     """Prints a line for each text, or one for each hypothesis with `--nbest`.
 
     The first batch that fails stops it; the output then holds the answers before that batch.
     """
-    call = options.ask or ("translate_nbest" if options.nbest else "translate")
-    ask = functools.partial(CALLS[call][0], client)
-    if options.terms is not None:
-        terms = scripts.terms(options.terms)
-        ask = functools.partial(client.translate_with_terms, terms=terms)
-    numbers = itertools.count(1)
+    terms = options.terms and scripts.terms(options.terms)
+    number = 0
     for texts in [options.texts] if options.texts else lines(standard_input()):
         try:
-            answers, failed = ask(texts, batch_size=options.batch_size), None
+            answers, failed = ask(client, options, texts, terms), None
         except ServingError as error:
             answers, failed = error.answers, error
-        for answer in itertools.takewhile(lambda answer: answer is not None, answers):
-            show(call, next(numbers), answer)
+        for answer in answers:
+            number += 1
+            show(options, number, answer)
         sys.stdout.flush()
         if failed:
             raise failed
+
+
+def ask(client, options, texts, terms):
+    """The answers to a list of texts."""
+    if options.ask == "classify":
+        return client.classify(texts)
+    if options.ask == "complete":
+        return client.complete(texts)
+    if options.ask == "log_prob":
+        return client.log_prob(texts)
+    if options.nbest:
+        return client.translate_nbest(texts)
+    if options.terms:
+        return client.translate_with_terms(texts, terms)
+    return client.translate(texts)
 
 
 def lines(chunks):
@@ -141,17 +136,22 @@ def lines(chunks):
     yield [rest] if rest else []
 
 
-def show(call, number, answer):
+def show(options, number, answer):
     """Prints the answer to text `number`; warns if the model has read a part of it only."""
-    line_of = CALLS[call][1]
-    if call == "translate_nbest":
+    if options.nbest:
         for hypothesis in answer:
-            print(number, line_of(hypothesis), sep="\t")
+            print(number, f"{hypothesis.score + 0.0:.4f}", one_line(hypothesis), sep="\t")
         answer = answer[0]
+    elif options.ask == "classify":
+        print(answer.label, f"{answer.probabilities[answer.label]:.4f}", sep="\t")
+    elif options.ask == "complete":
+        print(one_line(answer.text.strip()))
+    elif options.ask == "log_prob":
+        print(f"{answer.log_prob:.4f}", answer.tokens, sep="\t")
     else:
-        print(line_of(answer))
+        print(one_line(answer))
     if answer.truncated:
-        part = "end" if call == "complete" else "beginning"
+        part = "end" if options.ask == "complete" else "beginning"
         warn(f"line {number} is too long for the model: only its {part} was read")
 
 
@@ -166,7 +166,7 @@ def explain(client, options):
         plot_attention(explanation.attention, source, target).savefig(options.explain, dpi=150)
     else:
         warn("the translation is empty, so there is nothing to draw")
-    print(one_line(translation.text))
+    print(one_line(translation))
 
 
 def one_line(text):
@@ -197,10 +197,10 @@ def main(arguments=None):
             if options.explain:
                 explain(client, options)
             else:
-                print_translations(client, options)
+                print_answers(client, options)
     except ServingError as error:
         warn(error)
-        return error.exit_code
+        return EXIT_STATUS.get(error.code, 1)
     except BrokenPipeError:  # `| head` has read enough; otherwise Python reports it again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""A page that asks a model as you type: a translator, a classifier, a tagger or a language model.
+"""A page that asks a model as you type: a translator, a classifier or a language model.
 
     python serving/demo.py --model_base_path=RUN_FOLDER/saved_model     # starts its own server
     python serving/demo.py --server=127.0.0.1:8500                      # uses a running one
@@ -28,10 +28,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from keras_tfmr._tied import Tie
-from keras_tfmr.client import AsyncServingClient, Target
-from keras_tfmr.client.connection import with_default_port
+from keras_tfmr.client import ServingClient
 from keras_tfmr.presets.languages import is_of_phrasebook, languages_of
 from serving.demo_api import ENDED, Origin, application
+from serving.devserver.address import with_default_port
 from serving.devserver.errors import StatusError
 from serving.devserver.versions import versions_on_disk
 from training.command import scripts
@@ -47,14 +47,15 @@ def parse_arguments(arguments=None):
     add = parser.add_argument
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--server", metavar="HOST:PORT", help="prediction server (default: 127.0.0.1:8500)"
+        "--server",
+        metavar="HOST:PORT",
+        default="127.0.0.1:8500",
+        help="prediction server (default: 127.0.0.1:8500)",
     )
     where.add_argument(
         "--model_base_path", metavar="DIR", help="start a development server for this folder"
     )
-    rest = "use the REST API of the server instead of gRPC"
-    add("--rest", action="store_true", not_with=["--model_base_path"], help=rest)
-    add("--model", metavar="NAME", default=Target.model, help="name of the model on the server")
+    add("--model", metavar="NAME", default="default", help="name of the model on the server")
     add(
         "--languages",
         nargs=2,
@@ -119,16 +120,16 @@ async def serve(options):
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        server, process = options.server or Target.server, None
+        server, process = options.server, None
         origin = Origin()
         if options.model_base_path:
             origin = origin_of(options.model_base_path)
             own = own_server(options.model_base_path, options.model)
             server, process = await stack.enter_async_context(own)
-        client = AsyncServingClient(server, rest=options.rest, model=options.model, retry=False)
+        client = stack.enter_context(ServingClient(server, model=options.model, retry=False))
         if options.languages:
             origin = origin._replace(languages=options.languages)
-        app = application(await stack.enter_async_context(client), origin, options.host)
+        app = application(client, origin, options.host)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from keras_tfmr.client import AsyncServingClient, ServingError
+from keras_tfmr.client import ServingClient, ServingError
 
 PAGE = Path(__file__).with_name("demo")
 LONGEST = 20_000  # characters in a request
@@ -41,17 +41,16 @@ class Origin(NamedTuple):
     examples: list = ()
 
 
-CLIENT = web.AppKey("client", AsyncServingClient)
+CLIENT = web.AppKey("client", ServingClient)
 ENDED = web.AppKey("ended", asyncio.Event)  # set once the server that demo.py started has ended
 ORIGIN = web.AppKey("origin", Origin)
 HOST = web.AppKey("host", str)
 KINDS = web.AppKey("kinds", dict)  # {version: what its model is asked}
 # The kinds of models, each with a call that only they answer.
 KINDS_OF_MODELS = {
-    "translate": AsyncServingClient.translate,
-    "classify": AsyncServingClient.classify,
-    "tag": AsyncServingClient.tag,
-    "complete": functools.partial(AsyncServingClient.complete, length=1),
+    "translate": ServingClient.translate,
+    "classify": ServingClient.classify,
+    "complete": functools.partial(ServingClient.complete, length=1),
 }
 
 
@@ -63,7 +62,7 @@ def application(client, origin, host):
     """The page, and the JSON API that it calls.
 
     Args:
-        client: An `AsyncServingClient`, best without retries, because the page itself retries.
+        client: A `ServingClient`, best without retries, because the page itself retries.
         origin: An `Origin`.
         host: The name or address that it listens on.
 
@@ -101,10 +100,10 @@ async def send(file, request):
 async def status(request):
     """Which model answers: {"server", "model", "version", "loading", "kind", …}.
 
-    "kind" is what the model is asked: "translate", "classify", "tag" or "complete".
+    "kind" is what the model is asked: "translate", "classify" or "complete".
     """
     client, kinds, origin = (request.app[key] for key in (CLIENT, KINDS, ORIGIN))
-    versions = await client.status()
+    versions = await asyncio.to_thread(client.status)
     served = [version for version, state, _ in versions if state == "AVAILABLE"]
     loading = [version for version, state, _ in versions if state in ON_THE_WAY]
     version = max(served, default=None)
@@ -112,8 +111,8 @@ async def status(request):
         kinds[version] = await kind_of(client)
     return web.json_response(
         {
-            "server": client.target.server,
-            "model": client.target.model,
+            "server": client.server,
+            "model": client.model,
             "version": version,
             "loading": max(loading, default=None),
             "kind": kinds.get(version),
@@ -127,13 +126,13 @@ async def kind_of(client):
     """What a model can be asked: the first signature that it has, of those of each kind."""
     for kind, call in KINDS_OF_MODELS.items():
         try:
-            await call(client, [""])
+            await asyncio.to_thread(call, client, [""])
         except ServingError as error:
             if not lacks_signature(error):
                 raise
         else:
             return kind
-    raise UnknownKindError("it is neither a translator, a classifier, a tagger nor a completer")
+    raise UnknownKindError("it is neither a translator, a classifier nor a completer")
 
 
 async def document(request):
@@ -146,13 +145,13 @@ async def document(request):
     start = time.perf_counter()
     if terms := options.get("terms"):
         cores = [text.strip() for text in texts]  # white space stays around them
-        answers = await client.translate_with_terms(cores, terms)
+        answers = await asyncio.to_thread(client.translate_with_terms, cores, terms)
         pieces = [
             [(text, text.replace(core, translation, 1))]
             for text, core, translation in zip(texts, cores, answers, strict=True)
         ]
     else:
-        answers = await client.translate_document(texts)
+        answers = await asyncio.to_thread(client.translate_document, texts)
         pieces = [answer.pieces for answer in answers]
     documents = [
         {"pieces": pairs, "truncated": answer.truncated}
@@ -165,7 +164,7 @@ async def document(request):
 async def about_one_text(call, shown, request):
     """{"texts": [one], option: value, …} -> what `shown` makes of the answer of a client's call."""
     texts, options = await content_of(request, most=1)
-    (answer,) = await call(request.app[CLIENT], texts, **options)
+    (answer,) = await asyncio.to_thread(call, request.app[CLIENT], texts, **options)
     response = web.json_response(shown(answer))
     response.enable_compression()
     return response
@@ -193,16 +192,15 @@ def rounded(values):
 
 
 def fields(answer):
-    """The fields of a `Classification`, of `Tags` or of a `Completion`."""
+    """The fields of a `Classification` or of a `Completion`."""
     return answer._asdict()
 
 
 ABOUT_ONE_TEXT = {
-    "translate": (AsyncServingClient.translate_nbest, hypotheses),
-    "explain": (AsyncServingClient.explain, attention),
-    "classify": (AsyncServingClient.classify, fields),
-    "tag": (AsyncServingClient.tag, fields),
-    "complete": (AsyncServingClient.complete, fields),
+    "translate": (ServingClient.translate_nbest, hypotheses),
+    "explain": (ServingClient.explain, attention),
+    "classify": (ServingClient.classify, fields),
+    "complete": (ServingClient.complete, fields),
 }
 
 
@@ -282,7 +280,7 @@ async def code_of(app, error):
         return "LOADING" if "is loading" in str(error) else error.code
     if error.code == "NOT_FOUND":
         with contextlib.suppress(ServingError):
-            versions = await app[CLIENT].status()
+            versions = await asyncio.to_thread(app[CLIENT].status)
             if any(state in ON_THE_WAY for _, state, _ in versions):
                 return "LOADING"
     return error.code

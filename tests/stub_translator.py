@@ -2,7 +2,7 @@
 
 Built with the official stubs, so that whatever talks to it talks to the real server. Its English
 is the Portuguese in capitals; `behave` makes it fail the way a server can. With other signatures it
-is a classifier, a tagger or a completer.
+is a classifier or a completer.
 """
 
 import contextlib
@@ -124,17 +124,6 @@ def classify(texts):
     }
 
 
-def tag(texts):
-    words = [text.split() for text in texts]
-    tags = [["NAME" if word.istitle() else "WORD" for word in one] for one in words]
-    return {
-        "words": encoded(words),
-        "tags": encoded(tags),
-        "probabilities": np.full(encoded(words).shape, 0.75, "float32"),
-        "truncated": too_long(texts),
-    }
-
-
 def complete(_top_p, _top_k, temperature, _seed, prompts, lengths):
     """As many words as may be, which are the temperature."""
     pairs = list(zip(temperature, lengths, strict=True))
@@ -160,7 +149,7 @@ class StubTranslator(
     """
 
     def __init__(self, signatures=None):
-        self.signatures = signatures or SIGNATURES
+        self.signatures = SIGNATURES if signatures is None else signatures
         self.behave = lambda request, context: None
         self.requests = []
         self.versions = [(7, "AVAILABLE")]

@@ -19,7 +19,6 @@ LINES = (
     "I do not know what to say.",
 )
 LABELS = ["statement", "question", "exclamação"]
-TAGS = ["NOUN", "VERB", "SIGN", "OTHER"]
 
 
 @functools.cache
@@ -109,11 +108,6 @@ def classifier(labels=LABELS, **options):
     return keras_tfmr.Classifier(model, tokenizer(), labels, **{"max_length": 24, **options})
 
 
-def tagger(**options):
-    model = tiny(keras_tfmr.TokenClassifier, len(TAGS))
-    return keras_tfmr.Tagger(model, tokenizer(), TAGS, **{"max_length": 24, **options})
-
-
 def completer(**options):
     """Of a model that has learned as many positions as are needed."""
     model = tiny(keras_tfmr.LanguageModel, positions="learned", max_length=44)
@@ -122,6 +116,6 @@ def completer(**options):
 
 
 KINDS = {
-    "classifier": classifier, "tagger": tagger, "completer": completer,
+    "classifier": classifier, "completer": completer,
     "translator": lambda: tiny_translator(kind=Plain),
 }  # fmt: skip

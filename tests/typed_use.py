@@ -1,18 +1,16 @@
 """What a type checker makes of the library's use. Read by mypy (see .ci/run), never run."""
 
-import asyncio
 import pathlib
 from typing import assert_type
 
 import keras_tfmr
 from keras_tfmr import SubwordTokenizer, TransformerConfig, Translator
 from keras_tfmr.client import (
-    AsyncServingClient,
+    Classification,
     Document,
     Explanation,
     Likelihood,
     ServingClient,
-    Tags,
     Translation,
 )
 from keras_tfmr.config import Tensor
@@ -25,26 +23,14 @@ def ask(client: ServingClient) -> None:
     assert_type(client.translate_document(["bom dia"]), list[Document])
     assert_type(client.score(["bom dia"], ["good day"]), list[Likelihood])
     assert_type(client.explain(["bom dia"]), list[Explanation])
-    assert_type(client.tag(["O Tom dorme"], split=False), list[Tags])
+    assert_type(client.classify(["O Tom dorme"]), list[Classification])
     assert_type(client.status(), list[tuple[int, str, str]])
     client.translate([1])  # type: ignore[list-item]
     client.complete(["era"], length="9")  # type: ignore[arg-type]
+    client.score(["bom dia"])  # type: ignore[call-arg]
+    ServingClient("localhost:8500", batch_size="8")  # type: ignore[arg-type]
     with client as same:
         assert_type(same, ServingClient)
-
-
-async def ask_in_coroutines(headers: dict[str, str]) -> None:
-    async with AsyncServingClient("localhost", rest=True, headers=headers) as client:
-        assert_type(client, AsyncServingClient)
-        assert_type(await client.translate(["bom dia"], batch_size=8), list[Translation])
-        assert_type(await client.explain(texts=["bom dia"]), list[Explanation])
-        assert_type(await client.status(), list[tuple[int, str, str]])
-        await client.score(["bom dia"])  # type: ignore[call-arg]
-        task = asyncio.create_task(client.translate_document([b"bom dia"]))
-        assert_type(await task, list[Document])
-        async for document in client.stream_document("bom dia"):
-            assert_type(document, Document)
-    AsyncServingClient("localhost", in_flight="8")  # type: ignore[arg-type]
 
 
 def translate(model: keras_tfmr.TranslationModel, tokenizer: SubwordTokenizer) -> None:

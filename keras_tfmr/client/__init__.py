@@ -1,19 +1,13 @@
-"""A client for text models behind TensorFlow Serving, without TensorFlow: gRPC or REST.
+"""A client of text models behind TensorFlow Serving, which needs neither TensorFlow nor Keras.
 
->>> from keras_tfmr.client import ServingClient
->>> with ServingClient("127.0.0.1:8500", model="translator") as client:
-...     client.translate([])  # `client.translate(["bom dia"])` with a server at that address
-[]
+`ServingClient` takes lists of texts and returns answers, over gRPC.
 """
 
-from keras_tfmr.client.client import AsyncServingClient, ServingClient
-from keras_tfmr.client.connection import (
-    TLS,
+from keras_tfmr.client.client import ServingClient
+from keras_tfmr.client.errors import (
     DeadlineExceededError,
-    MessageTooLargeError,
     ModelNotFoundError,
     ServingError,
-    Target,
     UnavailableError,
 )
 from keras_tfmr.signatures.answers import (
@@ -22,29 +16,19 @@ from keras_tfmr.signatures.answers import (
     Document,
     Explanation,
     Likelihood,
-    Tags,
     Translation,
 )
 
 __all__ = [
-    "TLS",
-    "AsyncServingClient",
     "Classification",
     "Completion",
     "DeadlineExceededError",
     "Document",
     "Explanation",
     "Likelihood",
-    "MessageTooLargeError",
     "ModelNotFoundError",
     "ServingClient",
     "ServingError",
-    "Tags",
-    "Target",
     "Translation",
     "UnavailableError",
 ]
-
-
-def __dir__():
-    return __all__

@@ -1,76 +1,128 @@
-"""The clients: texts to a server, answers from it; one in coroutines, and one that waits for it."""
+"""The client: lists of texts to a server over gRPC, answers from it in their order."""
 
-import weakref
-from collections.abc import AsyncIterator, Iterator
-from typing import Self
+import collections
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
-from keras_tfmr.client import background
-from keras_tfmr.client.requests import Requests, Version
-from keras_tfmr.signatures.answers import Document
-from keras_tfmr.signatures.calls import Waiting
-from keras_tfmr.signatures.inputs import Inputs
+import grpc
+
+from keras_tfmr.client import serving_pb2, tensors
+from keras_tfmr.client.errors import ServingError, from_status
+from keras_tfmr.signatures import signature as signatures
+from keras_tfmr.signatures.answers import (
+    Classification,
+    Completion,
+    Document,
+    Explanation,
+    Likelihood,
+    Translation,
+)
+from keras_tfmr.signatures.inputs import Inputs, pairs_of, sampling_of, terms_of, text_of
 from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.strings import Text
 
+# The methods by their full names, which is all that the official stubs do; they import TensorFlow.
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
+# ModelVersionStatus.State of tensorflow_serving/apis/get_model_status.proto
+STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
-class ServingClient(Requests, Waiting):
-    """A client of a translator, or of another text model, behind TensorFlow Serving.
+REQUESTS = 4  # that wait for their answers at the same time: they fill the server's queue
+EXPLAINED = 8  # most texts of a request of `explain`, whose answers are large
 
-    The calls are those of `Translator`, `Classifier`, `Tagger` and `Completer`, each for the export
-    of such a model. They raise a `ServingError` if there is no answer; its subclass says why.
-    Threads may share one client. For coroutines there is `AsyncServingClient`.
+SERVICE_CONFIG = {
+    # A name with several addresses, such as a headless service: requests go to each in turn.
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [
+        {
+            "name": [{}],  # all methods
+            "retryPolicy": {  # after some 1, 2, 4 and 8 s; gRPC allows no more than five attempts
+                "maxAttempts": 5,
+                "initialBackoff": "1s",
+                "backoffMultiplier": 2,
+                "maxBackoff": "8s",
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+}
 
-    A process forked from one that has used the client may go on with it over REST. gRPC cannot go
-    on there: close all clients before the fork, or the next call is a `ServingError`.
 
-    A list of any length is one call. It is sent in batches, some of them at the same time, and
-    answered in order; an error names the texts of its batch and holds the answers to those before
-    it.
+class ServingClient:
+    """A client of a text model behind TensorFlow Serving, over gRPC.
 
-    While there is no server at the address, as while it starts, or it accepts no requests, the
-    client sends a request again, with growing random pauses, until the timeout. It logs a warning
-    at the first failure, to the logger `keras_tfmr.client`.
+    Its calls are those of `Translator`, `Classifier` and `Completer`, each for the export of such a
+    model. They take a list of str or bytes of any length, of which bytes that are not UTF-8 are
+    read as U+FFFD, and return a list with an answer for each, in order. Threads may share one
+    client. A process that forks makes its clients after the fork, as gRPC demands.
 
-    Proxies are those of the environment: `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` over REST,
-    `grpc_proxy`, `https_proxy`, `http_proxy` and `no_proxy`, in lower case, over gRPC. A server on
-    this machine is asked without.
+    A list is sent in batches, four of them at a time. If one fails, the call raises a
+    `ServingError`, whose subclass says why; it names the batch's texts and holds the answers to
+    those before.
+
+    While the server is unavailable, as while it starts, gRPC sends a request up to five times, over
+    some 15 seconds, within the timeout.
 
     Args:
-        server: `HOST:PORT`; the default port is 8500, or 8501 for REST.
-        rest: Whether to use the REST API instead of gRPC.
+        server: `HOST:PORT`, or `dns:///NAME:PORT`.
         model: The model's name on the server.
         version: Its version number; None for the newest.
         label: Its version label, instead of a number.
-        headers: What a gateway asks for, by its name in lower case:
-            `{"authorization": "Bearer …"}`. HTTP headers over REST, metadata over gRPC. The
-            attribute `headers` is read at each request: put a new token there.
-        timeout: Seconds that a request may take, its retries included. A list of several batches
-            may take longer: each batch has its own.
-        retry: Whether to send a request again while the server is unavailable; no other error is
-            retried.
-        tls: A `TLS` for an encrypted connection; None for a plain one.
-        max_message_bytes: Largest request and answer in bytes; -1 for no limit.
-        batch_texts: Largest number of texts in a request.
-        batch_bytes: Largest size of the texts of a request in bytes; a longer text is a request of
-            its own.
-        in_flight: Largest number of requests of a call that wait for their answers at the same
-            time.
+        headers: Metadata of each request, such as a gateway's token, by names in lower case:
+            `{"authorization": "Bearer …"}`. The attribute `headers` is read at each request: put a
+            new token there.
+        timeout: Seconds that a request may take, retries included. A list of several batches may
+            take longer: each batch has its own.
+        retry: Whether to send a request again while the server is unavailable.
+        credentials: For TLS, such as `grpc.ssl_channel_credentials()`; None for a plain connection.
+        batch_size: Largest number of texts in a request.
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If the timeout is not positive and finite, a limit is not positive, both a
-            version and a label are given, the version is no int64, a header cannot be sent, or the
-            server is no address of the protocol or a URL that a `TLS` contradicts.
+        ValueError: If the server is no such address, both a version and a label are given, a header
+            cannot be sent, or the timeout or the batch size is out of range.
 
-    >>> client = ServingClient("localhost", model="translator", timeout=5)
-    >>> client.target.described()
-    'model translator'
-    >>> client.close()
+    >>> with ServingClient("127.0.0.1:8500", model="translator") as client:
+    ...     client.translate([])  # `client.translate(["bom dia"])` with a server at that address
+    []
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        weakref.finalize(self, _close_quietly, self._transport).atexit = False
+    def __init__(
+        self,
+        server: str = "127.0.0.1:8500",
+        *,
+        model: str = "default",
+        version: int | None = None,
+        label: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+        retry: bool = True,
+        credentials: grpc.ChannelCredentials | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        if version is not None and label is not None:
+            raise ValueError(f"Give a version or a label, not both. Received: {version}, {label!r}")
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"timeout must be a positive number of seconds. Received: {timeout}")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1. Received: {batch_size}")
+        self.server, self.model, self.headers = server, model, headers or {}
+        self.timeout, self.batch_size = timeout, batch_size
+        self._metadata()
+        self._spec = serving_pb2.ModelSpec(name=model, version_label=label)
+        if version is not None:
+            self._spec.version.value = version
+        options = _channel_options(_host_of(server), retry)
+        if credentials is None:
+            self._channel = grpc.insecure_channel(server, options)
+        else:
+            self._channel = grpc.secure_channel(server, credentials, options)
+        self._predict = self._method(PREDICT, serving_pb2.PredictResponse)
+        self._get_status = self._method(STATUS, serving_pb2.GetModelStatusResponse)
 
     def __enter__(self) -> Self:
         return self
@@ -78,74 +130,178 @@ class ServingClient(Requests, Waiting):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def stream_document(self, text: Text) -> Iterator[Document]:
-        """The translation of one text paragraph by paragraph, for texts of any size.
+    def close(self) -> None:
+        """Closes the connection; calls under way end with a `ServingError`."""
+        self._channel.close()
 
-        Each request has its own timeout, and holds whole paragraphs of some 30 sentences.
+    def status(self) -> list[tuple[int, str, str]]:
+        """The versions of the model on the server: a list of (version, state, message)."""
+        request = serving_pb2.GetModelStatusRequest(model_spec=self._spec)
+        try:
+            response = self._get_status(request, timeout=self.timeout, metadata=self._metadata())
+        except grpc.RpcError as error:
+            raise self._error(error) from error
+        return [
+            (version.version, STATES.get(version.state, "UNKNOWN"), version.status.error_message)
+            for version in response.model_version_status
+        ]
+
+    def translate(self, texts: Iterable[Text]) -> list[Translation]:
+        """The best translation of each text, a str with a score."""
+        return self._ask(signatures.TRANSLATE, text_of(texts))
+
+    def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
+        """The n best translations of each text, or fewer, best first; the export fixes n."""
+        return self._ask(signatures.TRANSLATE_NBEST, text_of(texts))
+
+    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
+        """The translation of each text sentence by sentence, whatever its length."""
+        return self._ask(signatures.TRANSLATE_DOCUMENT, text_of(texts))
+
+    def translate_with_terms(
+        self, texts: Iterable[Text], terms: Mapping[str, str]
+    ) -> list[Translation]:
+        """The best translation of each text, in which terms have given translations.
+
+        `Translator.translate_with_terms` says where. Only those terms that may occur in a text are
+        sent with it. A model without slots has no such signature.
+        """
+        return self._ask(signatures.TRANSLATE_WITH_TERMS, terms_of(texts, terms))
+
+    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
+        """The log-probability of each reference as a translation of its text."""
+        return self._ask(signatures.SCORE, pairs_of(texts, references))
+
+    def explain(self, texts: Iterable[Text]) -> list[Explanation]:
+        """What each token of each translation attended to; texts are sent eight at a time."""
+        return self._ask(signatures.EXPLAIN, text_of(texts), EXPLAINED)
+
+    def classify(self, texts: Iterable[Text]) -> list[Classification]:
+        """The labels of each text, with their probabilities."""
+        return self._ask(signatures.CLASSIFY, text_of(texts))
+
+    def complete(
+        self,
+        prompts: Iterable[Text],
+        *,
+        length: int = 64,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+    ) -> list[Completion]:
+        """One continuation of each prompt; an empty prompt starts a new text.
 
         Args:
-            text: str or bytes.
-
-        Yields:
-            A `Document` for each line of the text, its line end included, in order. Their texts
-            joined are the text of `translate_document`.
+            prompts: List of str or bytes.
+            length: Maximum number of tokens of a completion; the server clips it to its own.
+            temperature: Log-probabilities are divided by it; 0 for the most probable tokens.
+            top_k: Draw from the k most probable tokens only; 0 for all.
+            top_p: Draw from the most probable tokens whose probabilities sum to p; 1 for all.
+            seed: Prompt i is completed with seed + i. None draws a new seed at each call.
         """
-        for lines in self._some_lines(text):
-            yield from self.translate_document(lines)
+        inputs = sampling_of(prompts, length, temperature, top_k, top_p, seed)
+        return self._ask(signatures.COMPLETE, inputs)
 
-    def close(self) -> None:
-        """Closes the connection; calls under way are cancelled."""
-        self._transport.closed = True
-        if self._transport.connected:
-            background.run(self._transport.close(), self.timeout)
+    def log_prob(self, texts: Iterable[Text]) -> list[Likelihood]:
+        """The log-probability of each whole text, its end included."""
+        return self._ask(signatures.LOG_PROB, text_of(texts))
 
-    # Requests alone are made in the thread of all clients. What makes inputs and reads pages may
-    # take seconds, in which no other client would be answered.
-
-    async def _ask(
-        self, signature: Signature[Answer], inputs: Inputs, batch_size: int | None = None
+    def _ask(
+        self, signature: Signature[Answer], inputs: Inputs, most: int | None = None
     ) -> list[Answer]:
-        return background.run(super()._ask(signature, inputs, batch_size), self.timeout)
+        """The answers to inputs with one value for each text, in requests of bounded size."""
+        size = min(self.batch_size, most or self.batch_size)
+        count = len(next(iter(inputs.values())))
+        batches = [slice(start, min(start + size, count)) for start in range(0, count, size)]
+        unsent = iter(batches)
+        calls: collections.deque[Any] = collections.deque()
+        answers: list[Answer] = []
+        try:
+            for batch in batches:
+                for rows in itertools.islice(unsent, REQUESTS - len(calls)):
+                    part = {name: values[rows] for name, values in inputs.items()}
+                    calls.append(self._sent(signature, part))
+                where = f"texts[{batch.start}:{batch.stop}] of {count}: " if count > size else ""
+                answers += self._received(signature, calls.popleft(), batch, where)
+        except ServingError as error:
+            error.answers = answers
+            raise
+        finally:
+            for call in calls:
+                call.cancel()
+        return answers
 
-    async def _versions(self) -> list[Version]:
-        return background.run(super()._versions(), self.timeout)
+    def _sent(self, signature, inputs):
+        """The future of the answer to one request."""
+        request = serving_pb2.PredictRequest(model_spec=self._spec)
+        request.model_spec.signature_name = signature.name
+        for name, values in inputs.items():
+            request.inputs[name].CopyFrom(tensors.to_proto(values, signature.inputs[name]))
+        return self._predict.future(request, timeout=self.timeout, metadata=self._metadata())
+
+    def _received(self, signature, call, batch, where):
+        """The answers to one request, of the texts of a batch."""
+        try:
+            outputs = call.result().outputs
+        except grpc.RpcError as error:
+            raise self._error(error, where) from error
+        try:
+            lists = {name: tensors.to_lists(proto) for name, proto in outputs.items()}
+            answers = signature.read(lists)
+            if len(answers) != (wanted := batch.stop - batch.start):
+                raise ValueError(f"has {len(answers)} rows. Expected: {wanted}")
+        except (IndexError, TypeError, ValueError) as error:
+            what = f"the answer to {signature.name} cannot be read: it {error}"
+            raise ServingError(f"{where}{self.server}: {what}") from error
+        return answers
+
+    def _error(self, error, where=""):
+        """The exception for an error of gRPC."""
+        details = error.details() or "no details"
+        return from_status(error.code().name, f"{where}{self.server}", details)
+
+    def _metadata(self):
+        """The headers as gRPC takes them; an error does not show their values."""
+        for name, value in self.headers.items():
+            if not re.fullmatch("[a-z0-9_.-]+", name):
+                raise ValueError(
+                    f"A header must have a name in lower case, as authorization. Received: {name!r}"
+                )
+            if not re.fullmatch("[ -~]+", value):
+                raise ValueError(
+                    f"The header {name} must be printable ASCII. Received: {len(value)} characters"
+                )
+        return [*self.headers.items()]
+
+    def _method(self, name, response):
+        return self._channel.unary_unary(
+            name,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=response.FromString,
+        )
 
 
-def _close_quietly(transport):
-    """Closes the connection of a client that nobody has closed and nobody can use any more."""
-    if transport.connected:
-        background.start(transport.close())
+def _host_of(server):
+    """The host of `HOST:PORT`."""
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdecimal() or server.startswith(("http:", "https:")):
+        raise ValueError(f"server must be HOST:PORT, as 127.0.0.1:8500. Received: {server!r}")
+    return host.strip("[]")
 
 
-class AsyncServingClient(Requests):
-    """A `ServingClient` for coroutines: `async with`, and `await` before each call.
-
-    It starts no threads. It belongs to the event loop in which it is first asked; in another one,
-    a call is a `ServingError` until that loop is closed.
-
-    Args:
-        server: As for `ServingClient`, and so are all others.
-
-    >>> import asyncio
-    >>> async def main():
-    ...     async with AsyncServingClient("localhost", model="translator") as client:
-    ...         return await client.translate([])  # `["bom dia"]` with a server at that address
-    >>> asyncio.run(main())
-    []
-    """
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
-
-    async def stream_document(self, text: Text) -> AsyncIterator[Document]:
-        """`ServingClient.stream_document`, for `async for`."""
-        for lines in self._some_lines(text):
-            for document in await self.translate_document(lines):
-                yield document
-
-    async def close(self) -> None:
-        """Closes the connection; calls under way are cancelled."""
-        await self._transport.close()
+def _channel_options(host, retry):
+    """Options that differ from gRPC's defaults, and why."""
+    return [
+        # The default is 4 MiB, less than the attention of a batch of long sentences.
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
+        ("grpc.enable_retries", int(retry)),
+        # A server that comes is found at the next attempt, not minutes later.
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        # Otherwise a new client shares an older client's connection and its backoff.
+        ("grpc.use_local_subchannel_pool", 1),
+        # No proxy of the environment reaches this machine under these names.
+        ("grpc.enable_http_proxy", int(host not in ("localhost", "127.0.0.1", "::1"))),
+    ]

@@ -1,10 +1,13 @@
 """Requests to an export with known answers: those that its text model gives in process."""
 
+import itertools
+
 import numpy as np
 
 from keras_tfmr import compat
 from keras_tfmr.export.saved_session import first_lines
 from keras_tfmr.faster.precision import precision_of
+from keras_tfmr.signatures.inputs import utf8
 
 # Short and long texts, with and without accents, which any model of text should answer.
 TEXTS = (
@@ -90,12 +93,35 @@ def _case(text_model, name, texts):
 
 def example(text_model, name, texts):
     """The example of a signature with these texts: {input: array}, in the signature's order."""
-    signature = text_model.declared[name]
-    values = signature.example(texts)
-    return {
-        alias: np.array(values[alias], object if dtype == "string" else dtype)
-        for alias, dtype in signature.inputs.items()
+
+    def in_turn(*values):
+        return [*itertools.islice(itertools.cycle(values), len(texts))]
+
+    values = {
+        "reference": [*texts[::-1]],
+        "inputs": [example_of(text) for text in texts],
+        # The first word of each text, which becomes another one.
+        "terms": [[(text.split() or [text])[0], text[:0]] for text in texts],
+        "translations": [[text[:9], text[:0]] for text in texts],
+        "length": in_turn(16),  # long enough to go through several steps
+        "temperature": in_turn(1.0, 0.0, 0.7),
+        "top_k": in_turn(0, 0, 40),
+        "top_p": in_turn(0.9, 1.0, 1.0),
+        "seed": [*range(len(texts))],
     }
+    return {
+        alias: np.array(values.get(alias, [*texts]), object if dtype == "string" else dtype)
+        for alias, dtype in text_model.declared[name].inputs.items()
+    }
+
+
+def example_of(text):
+    """A text as a serialised `tf.train.Example`, of which Classify and Regress take a list."""
+    import tensorflow as tf
+
+    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[utf8(text)]))
+    message = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
+    return message.SerializeToString(deterministic=True)
 
 
 def _joined(answers):

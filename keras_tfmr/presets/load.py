@@ -88,11 +88,6 @@ def _class_of(folder, classes):
     kind = folder.read_config()["model"]["kind"]
     with blaming(f"{folder.config}: model"):
         one_of("kind", kind, tuple(MODELS))
-    if kind == "masked":
-        raise PresetError(
-            f"{folder.path} is a run of --task masked, which cannot be served: train a classifier "
-            "or tagger with --init_from"
-        )
     return classes.get(kind, classes["translation"])
 
 
@@ -138,10 +133,10 @@ def _of_folder(folder: PresetFolder, cls: type, weights: Weights, language: str 
     own, decoding = dict(config.get("text_model", {})), {}
     with blaming(f"{folder.config}: text_model"):
         _check_options(cls, own)
-    if kind in ("classify", "tag", "language"):
+    if kind in ("classify", "language"):
         arguments = {"tokenizer": tokenizers[0]}
         if kind in WITH_CLASSES:
-            arguments[{"classify": "labels", "tag": "tags"}[kind]] = tokenizers[1].names
+            arguments["labels"] = tokenizers[1].names
     else:
         decoding = {name: settings[name] for name in DECODING if name in settings}
         with blaming(f"{folder.config}: arguments"):

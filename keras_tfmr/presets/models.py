@@ -16,11 +16,9 @@ MODELS: dict[str, tuple[type[Config], type[keras.Model]]] = {  # kind: its confi
     "rnnsearch": (recurrent.RNNSearchConfig, recurrent.RNNSearchModel),
     "convolutional": (recurrent.ConvolutionalConfig, recurrent.ConvolutionalModel),
     "classify": (models.TransformerConfig, models.SequenceClassifier),
-    "tag": (models.TransformerConfig, models.TokenClassifier),
-    "masked": (models.TransformerConfig, models.TokenClassifier),
     "language": (models.TransformerConfig, models.LanguageModel),
 }
-WITH_CLASSES = ("classify", "tag", "masked")
+WITH_CLASSES = ("classify",)
 
 
 def make_model(

@@ -113,22 +113,6 @@ class Classification(NamedTuple):
     truncated: bool
 
 
-class Tags(NamedTuple):
-    """The words of a text and a tag for each.
-
-    Attributes:
-        words: The words and punctuation marks.
-        tags: The most probable tag of each.
-        probabilities: The probability of that tag.
-        truncated: Whether the text was too long for the model, so that words are missing.
-    """
-
-    words: list[str]
-    tags: list[str]
-    probabilities: list[float]
-    truncated: bool
-
-
 class Completion(NamedTuple):
     """A continuation of a text.
 

@@ -1,18 +1,14 @@
 """The signatures of text models: what they are asked, in process and over the wire alike.
 
 Each is declared once, here. A `TextModel` runs the graph function of its name, a `ServingClient`
-sends its inputs to a server, and both read its outputs to the same answers; the warm-up and the
-check of an export ask its example. Needs neither TensorFlow nor Keras.
+sends its inputs to a server, and both read its outputs to the same answers.
 """
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from keras_tfmr.signatures import answers
-from keras_tfmr.signatures.inputs import example_of
-from keras_tfmr.text.strings import Text
 
 Answer = TypeVar("Answer")
 Outputs = Mapping[str, Any]  # {name: lists nested like its tensor, strings as str}
@@ -36,7 +32,6 @@ class Signature(Generic[Answer]):
             can change completely, as the best of two labels does.
         large: Whether the answers are so large that the check of an export asks for one text only.
         method: TensorFlow Serving's method: "predict", "classify" or "regress".
-        needs: What a model without this signature lacks.
 
     >>> LOG_PROB.read({"log_prob": [-1.5], "tokens": [3], "truncated": [False]})
     [Likelihood(log_prob=-1.5, tokens=3, truncated=False)]
@@ -51,11 +46,6 @@ class Signature(Generic[Answer]):
     certain: tuple[str, ...] | None = None
     large: bool = False
     method: str = "predict"
-    needs: str = ""
-
-    def example(self, texts: Sequence[Text]) -> dict[str, list[Any]]:
-        """{input: values} that every model takes, made from texts."""
-        return {name: _EXAMPLES.get(name, list)([*texts]) for name in self.inputs}
 
     def specs(self) -> dict[str, tuple[list[None], str]]:
         """{name: (shape, dtype)} of the inputs."""
@@ -66,10 +56,10 @@ class Signature(Generic[Answer]):
         """The answer to each text, from all outputs.
 
         Raises:
-            KeyError: If an output is missing.
+            ValueError: If an output is missing, or they have different numbers of rows.
         """
         if missing := [name for name in self.outputs if name not in outputs]:
-            raise KeyError(f"{', '.join(missing)} (received: {', '.join(outputs)})")
+            raise ValueError(f"lacks {', '.join(missing)}. Received: {', '.join(outputs)}")
         assert self.answer is not None  # for the type checker
         columns = [outputs[name] for name in self.outputs]
         columns += [outputs.get(name, [()] * len(columns[0])) for name in self.optional]
@@ -108,29 +98,6 @@ def _classification(label, labels, probabilities, truncated):
     return answers.Classification(label, dict(zip(labels, probabilities, strict=True)), truncated)
 
 
-def _tags(words, tags, probabilities, truncated):
-    count = sum(word != "" for word in words)
-    return answers.Tags(words[:count], tags[:count], probabilities[:count], truncated)
-
-
-def _in_turn(*values):
-    return lambda texts: [*itertools.islice(itertools.cycle(values), len(texts))]
-
-
-# The values of an example's inputs, by their names; those of others are the texts.
-_EXAMPLES = {
-    "reference": lambda texts: texts[::-1],
-    "inputs": lambda texts: [example_of(text) for text in texts],
-    # The first word of each text, which becomes another one.
-    "terms": lambda texts: [[(text.split() or [text])[0], text[:0]] for text in texts],
-    "translations": lambda texts: [[text[:9], text[:0]] for text in texts],
-    "length": _in_turn(16),  # long enough to go through several steps
-    "temperature": _in_turn(1.0, 0.0, 0.7),
-    "top_k": _in_turn(0, 0, 40),
-    "top_p": _in_turn(0.9, 1.0, 1.0),
-    "seed": lambda texts: [*range(len(texts))],
-}
-
 TRANSLATE = Signature(
     "translate",
     ("translation", "score", "truncated"),
@@ -153,7 +120,6 @@ TRANSLATE_WITH_TERMS = Signature(
     inputs={"text": "string", "terms": "string", "translations": "string"},
     lists=("terms", "translations"),
     certain=TRANSLATE.certain,
-    needs="slots in its vocabulary: train it with --protect",
 )
 SCORE = Signature(
     "score",
@@ -175,8 +141,6 @@ CLASSIFY = Signature(
     _classification,
     certain=("probabilities",),
 )
-TAG = Signature("tag", answers.Tags._fields, _tags, certain=("words", "truncated"))
-TAG_WORDS = Signature("tag_words", answers.Tags._fields, _tags, certain=("words", "truncated"))
 COMPLETE = Signature(
     "complete",
     answers.Completion._fields,

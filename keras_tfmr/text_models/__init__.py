@@ -1,4 +1,4 @@
-"""Models that take strings and return strings: translators, classifiers, taggers, completers.
+"""Models that take strings and return strings: translators, classifiers, completers.
 
 Enters: texts, and a Keras model with its tokenizers. Leaves: answers. This room stands on all
 others but the client: a text model loads itself by `presets` and writes itself by `presets` and

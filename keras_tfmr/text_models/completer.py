@@ -1,27 +1,34 @@
 """Completers: a language model with its tokenizer, from prompts to their continuations."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_tfmr import decoding
-from keras_tfmr.signatures.calls import CompleterCalls
-from keras_tfmr.signatures.inputs import texts_of, utf8
+from keras_tfmr.signatures.answers import Completion, Likelihood
+from keras_tfmr.signatures.inputs import sampling_of, text_of, utf8
 from keras_tfmr.signatures.signature import COMPLETE, COMPLETE_GREEDILY, LOG_PROB, REGRESS_EXAMPLES
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.tokenizer import most_characters
-from keras_tfmr.text_models.text_model import TextModel, at_least_one, shifted, traced
+from keras_tfmr.text_models.text_model import (
+    BATCH,
+    TextModel,
+    at_least_one,
+    shifted,
+    texts_of,
+    traced,
+)
 
 _BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
 # Prompts are padded to one of these lengths, because the pass that reads them needs a fixed one.
 _PROMPT_LENGTHS = (32, 128)
 
 
-class Completer(CompleterCalls, TextModel):
+class Completer(TextModel):
     """Continues texts and computes their log-probabilities, with a language model.
 
     Args:
@@ -70,6 +77,55 @@ class Completer(CompleterCalls, TextModel):
             (REGRESS_EXAMPLES, self._regress_examples),
         )
 
+    def complete(
+        self,
+        prompts: Iterable[Text],
+        *,
+        length: int = 64,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        batch_size: int = BATCH,
+    ) -> list[Completion]:
+        """One continuation of each prompt.
+
+        Args:
+            prompts: List of str or bytes; an empty one starts a new text.
+            length: Maximum number of tokens of a completion, at most `max_new_tokens`.
+            temperature: Log-probabilities are divided by it; 0 for the most probable tokens.
+            top_k: Draw from the k most probable tokens only; 0 for all.
+            top_p: Draw from the smallest set of most probable tokens whose probabilities sum to p
+                or more; 1 for all.
+            seed: An int; prompt i is completed with seed + i. The same seed and options give the
+                same text, whatever the other prompts are. None draws a new seed at each call.
+            batch_size: The number of prompts, of similar length, that are answered together.
+
+        Returns:
+            List of `Completion`, one for each prompt.
+
+        Raises:
+            TypeError, ValueError: If an option is no number or out of range.
+        """
+        inputs = sampling_of(prompts, length, temperature, top_k, top_p, seed)
+        if length > self.max_new_tokens:
+            raise ValueError(
+                f"length must be at most max_new_tokens={self.max_new_tokens}. Received: {length}"
+            )
+        return self._answers(COMPLETE, inputs, batch_size)
+
+    def log_prob(self, texts: Iterable[Text], batch_size: int = BATCH) -> list[Likelihood]:
+        """The log-probability of each whole text, its end included.
+
+        Args:
+            texts: List of str or bytes.
+            batch_size: The number of texts, of similar length, that are answered together.
+
+        Returns:
+            List of `Likelihood`, one for each text.
+        """
+        return self._answers(LOG_PROB, text_of(texts), batch_size)
+
     def arguments(self) -> dict[str, Any]:
         return {
             "tokenizer": self.tokenizer,
@@ -86,15 +142,7 @@ class Completer(CompleterCalls, TextModel):
         return [shifted(at_least_one(ids), self.tokenizer.bos_id)]
 
     def to_metadata(self) -> dict[str, Any]:
-        return {**super().to_metadata(), "max_new_tokens": self.max_new_tokens}
-
-    async def _ask(self, signature, inputs, batch_size=None):
-        longest = max(inputs.get("length", ()), default=0)
-        if longest > self.max_new_tokens:
-            raise ValueError(
-                f"length must be at most max_new_tokens={self.max_new_tokens}. Received: {longest}"
-            )
-        return await super()._ask(signature, inputs, batch_size)
+        return {"max_length": self.max_length, "max_new_tokens": self.max_new_tokens}
 
     def _complete(self, prompt, length, temperature, top_k, top_p, seed):
         """Prompts string [batch], and options for each -> their continuations.

@@ -1,4 +1,4 @@
-"""Shared by translators, classifiers, taggers and completers: signatures that exports run too."""
+"""Shared by translators, classifiers and completers: signatures that exports run too."""
 
 import abc
 import os
@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from keras_tfmr.faster.optimize import optimize_for_decoding
 from keras_tfmr.faster.precision import with_precision
-from keras_tfmr.signatures.calls import Waiting
-from keras_tfmr.signatures.inputs import Inputs, batches, utf8
+from keras_tfmr.signatures.inputs import Inputs, utf8
 from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.strings import Text, checked_texts
 from keras_tfmr.text.subwords import Tokenizer
@@ -21,7 +20,7 @@ from keras_tfmr.text.subwords import Tokenizer
 BATCH = 32  # texts
 
 
-class TextModel(Waiting):
+class TextModel(abc.ABC):
     """A trained model with its tokenizers, from lists of strings to answers.
 
     Its answers are those of its export: both run the same graph functions, each traced once
@@ -35,7 +34,6 @@ class TextModel(Waiting):
         model: The Keras model.
         tokenizers: Its tokenizers, by purpose.
         max_length: The maximum number of tokens read of a text.
-        tables: Variables that the signatures read beside the model's weights.
         signatures: The functions of the export's signatures, by name.
         declared: Their declarations, by name.
         default: The name of the signature that serves requests without a name.
@@ -192,9 +190,9 @@ class TextModel(Waiting):
     def arguments(self) -> dict[str, Any]:
         """The constructor's arguments other than the model, by name."""
 
+    @abc.abstractmethod
     def to_metadata(self) -> dict[str, Any]:
         """Metadata of an export's JSON file, apart from the model."""
-        return {"max_length": self.max_length}
 
     def replace(
         self, *, model: keras.Model | None = None, precision: str | None = None, **arguments: Any
@@ -252,21 +250,21 @@ class TextModel(Waiting):
                 f"Received: {received}"
             )
 
-    async def _ask(
-        self, signature: Signature[Answer], inputs: Inputs, batch_size: int | None = None
+    def _answers(
+        self, signature: Signature[Answer], inputs: Inputs, batch_size: int
     ) -> list[Answer]:
-        """The answers, by batches of texts of similar length. It awaits nothing: see `Waiting`."""
-        if signature.needs and signature.name not in self.signatures:
-            raise ValueError(f"{signature.name} needs a model with {signature.needs}")
+        """The answers of a signature's function, by batches of texts of similar length."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1. Received: {batch_size}")
         function = self.signatures[signature.name]
-        size = BATCH if batch_size is None else batch_size
         columns = [(inputs[name], dtype) for name, dtype in signature.inputs.items()]
         texts, _ = columns[0]
         order = list(range(len(texts)))
-        if len(order) > size:  # one batch needs no order, and counting takes time
+        if len(order) > batch_size:  # one batch needs no order, and counting takes time
             order = self.token_counts(texts).argsort(kind="stable").tolist()
         answers: dict[int, Answer] = {}
-        for rows in (order[places] for places in batches([1] * len(order), size)):
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
             batch = [tf.constant([values[i] for i in rows], dtype) for values, dtype in columns]
             outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
             answers.update(zip(rows, signature.read(outputs), strict=True))
@@ -275,13 +273,11 @@ class TextModel(Waiting):
 
 def classes() -> dict[str, type[TextModel]]:
     """{kind of a model: the class of its text model}; all other kinds translate."""
+    from keras_tfmr.text_models.classifier import Classifier
     from keras_tfmr.text_models.completer import Completer
-    from keras_tfmr.text_models.label_models import Classifier, Tagger
     from keras_tfmr.text_models.translator import Translator
 
-    return {
-        "classify": Classifier, "tag": Tagger, "language": Completer, "translation": Translator,
-    }  # fmt: skip
+    return {"classify": Classifier, "language": Completer, "translation": Translator}
 
 
 def _lists(value):
@@ -305,6 +301,16 @@ def traced(function: Callable, **inputs: Any) -> Any:
     ]
     # Without AutoGraph: there is no Python control flow over tensors, and conversion takes time.
     return tf.function(function, input_signature=specs, autograph=False)
+
+
+def texts_of(examples: tf.Tensor) -> tf.Tensor:
+    """The feature `text` of `tf.train.Example` messages, string [batch], for Classify and Regress.
+
+    If an Example has no or more than one text, the whole batch fails; TensorFlow's error names the
+    feature.
+    """
+    features = {"text": tf.io.FixedLenFeature([], tf.string)}
+    return tf.io.parse_example(tf.ensure_shape(examples, [None]), features)["text"]
 
 
 def at_least_one(ids: tf.Tensor) -> tf.Tensor:

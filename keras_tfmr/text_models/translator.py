@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -11,9 +11,8 @@ import tensorflow as tf
 from keras_tfmr import decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.signatures import signature as signatures
-from keras_tfmr.signatures.answers import Translation
-from keras_tfmr.signatures.calls import TranslatorCalls
-from keras_tfmr.signatures.inputs import batches, utf8
+from keras_tfmr.signatures.answers import Document, Explanation, Likelihood, Translation
+from keras_tfmr.signatures.inputs import pairs_of, terms_of, text_of, utf8
 from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike, restore
 from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.spans import SLOTS
@@ -23,7 +22,7 @@ from keras_tfmr.text.terms import parted, with_terms
 from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, shifted, traced
 
 
-class Translator(TranslatorCalls, TextModel):
+class Translator(TextModel):
     """Translates lists of strings with a model, its tokenizers and a decoding config.
 
     The translation of a text without visible characters is empty, with score 0.
@@ -121,11 +120,109 @@ class Translator(TranslatorCalls, TextModel):
         }
 
     def translate(
-        self, texts: Iterable[Text], batch_size: int | None = None, *, language: str | None = None
+        self, texts: Iterable[Text], batch_size: int = BATCH, *, language: str | None = None
     ) -> list[Translation]:
-        """As for a server; `language` chooses among several target languages: see `into`."""
+        """The best translation of each text.
+
+        Args:
+            texts: List of str or bytes; bytes that are not UTF-8 are read as U+FFFD.
+            batch_size: The number of texts, of similar length, that are translated together.
+            language: One of several target languages: see `into`.
+
+        Returns:
+            List of `Translation`, each a str with a score, one for each text, in order.
+        """
         translator = self if language is None else self.into(language)
-        return super(Translator, translator).translate(texts, batch_size)
+        return translator._ask(signatures.TRANSLATE, text_of(texts), batch_size)
+
+    def translate_nbest(
+        self, texts: Iterable[Text], batch_size: int = BATCH
+    ) -> list[list[Translation]]:
+        """The `num_return_sequences` best translations of each text.
+
+        Args:
+            texts: List of str or bytes.
+            batch_size: The number of texts, of similar length, that are translated together.
+
+        Returns:
+            List of lists of `Translation`, best first; there can be fewer.
+        """
+        return self._ask(signatures.TRANSLATE_NBEST, text_of(texts), batch_size)
+
+    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
+        """The translation of each text sentence by sentence, whatever its length.
+
+        All sentences of all texts are translated in batches of similar length; the source's white
+        space stays between them. A text of one sentence gets the answer of `translate`.
+
+        Args:
+            texts: List of str or bytes.
+
+        Returns:
+            List of `Document`, one for each text.
+        """
+        inputs = text_of(texts)
+        together = max(len(inputs["text"]), 1)
+        return self._ask(signatures.TRANSLATE_DOCUMENT, inputs, together)
+
+    def translate_with_terms(
+        self, texts: Iterable[Text], terms: Mapping[str, str], batch_size: int = BATCH
+    ) -> list[Translation]:
+        """The best translation of each text, with given translations of terms.
+
+        Each place where a term stands in a text as whole words gets its translation, to the letter.
+        Of terms that begin at the same place, the longest counts. A term is found in any case,
+        unless it has a capital letter, and not within what is protected.
+
+        Args:
+            texts: List of str or bytes.
+            terms: Dict from terms to their translations.
+            batch_size: The number of texts, of similar length, that are translated together.
+
+        Returns:
+            List of `Translation`, one for each text.
+
+        Raises:
+            TypeError: If a term or translation is no str.
+            ValueError: If a term is blank, or the model has no slots for them.
+        """
+        if not self.protection.possible:
+            raise ValueError(
+                "translate_with_terms needs a model with slots in its vocabulary: train it with "
+                "--protect"
+            )
+        inputs = terms_of(texts, terms)
+        return self._ask(signatures.TRANSLATE_WITH_TERMS, inputs, batch_size)
+
+    def score(
+        self, texts: Iterable[Text], references: Iterable[Text], batch_size: int = BATCH
+    ) -> list[Likelihood]:
+        """The log-probability of each reference as a translation of its text.
+
+        Args:
+            texts: List of str or bytes.
+            references: List of str or bytes, one for each text.
+            batch_size: The number of texts, of similar length, that are read together.
+
+        Returns:
+            List of `Likelihood`, one for each text.
+
+        Raises:
+            ValueError: If there are more or fewer references than texts.
+        """
+        return self._ask(signatures.SCORE, pairs_of(texts, references), batch_size)
+
+    def explain(self, texts: Iterable[Text], batch_size: int = BATCH) -> list[Explanation]:
+        """What each token of each translation attended to.
+
+        Args:
+            texts: List of str or bytes.
+            batch_size: The number of texts, of similar length, that are translated together.
+
+        Returns:
+            List of `Explanation`, one for each text.
+        """
+        return self._ask(signatures.EXPLAIN, text_of(texts), batch_size)
 
     def into(self, language: str) -> Self:
         """The translator into one of several target languages, of which the model has tags.
@@ -147,19 +244,20 @@ class Translator(TranslatorCalls, TextModel):
             self._into[language] = copy
         return self._into[language]
 
-    async def _ask(self, signature, inputs, batch_size=None):
+    def _ask(self, signature, inputs, batch_size):
         if untagged := self.source_tokenizer.untagged(inputs["text"]):
             known = ", ".join(self.source_tokenizer.target_languages)
             raise ValueError(
                 f"the model has several target languages: choose a `language` of {known}. "
                 f"Received none for the text {inputs['text'][untagged[0]].decode()!r:.80}"
             )
-        return await super()._ask(signature, inputs, batch_size)
+        return self._answers(signature, inputs, batch_size)
 
     def examples(self, texts: Sequence[Text]) -> list[Any]:
         texts, inputs = [utf8(text) for text in self.source_tokenizer.tagged(texts)], []
-        for rows in batches([1] * len(texts), BATCH):
-            source_ids, _, blank = self._read(self._parts(tf.constant(texts[rows])).texts)
+        for start in range(0, len(texts), BATCH):
+            batch = tf.constant(texts[start : start + BATCH])
+            source_ids, _, blank = self._read(self._parts(batch).texts)
             result = self._decode(source_ids, blank, num_certain=1)
             # Read again, as `score` reads a translation: its subwords may be others.
             translations = self.target_tokenizer.decode(result.ids[:, 0])

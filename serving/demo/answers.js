@@ -1,4 +1,4 @@
-// The views of classifiers, taggers and completers: one answer to the whole text.
+// The views of classifiers and completers: one answer to the whole text.
 
 import { ask } from "./api.js";
 
@@ -11,7 +11,7 @@ function element(name, className, ...content) {
   return made;
 }
 
-/** What the three have in common: they ask once and show the answer as elements. */
+/** What both have in common: they ask once and show the answer as elements. */
 class Answers {
   names = { source: "Text", target: "Answer" };
   text = ""; // what the copy button copies
@@ -46,24 +46,6 @@ export class Classifier extends Answers {
       return element("li", "", element("span", "name", name), bar, element("span", "share", percent(share)));
     });
     return [element("p", "translation", label), element("ol", "bars", ...rows)];
-  }
-}
-
-export class Tagger extends Answers {
-  title = "A tagger of words";
-  what = "tag";
-  names = { source: "Text", target: "Tags" };
-
-  show({ words, tags, probabilities }) {
-    this.text = words.map((word, n) => `${word}/${tags[n]}`).join(" ");
-    const kinds = [...new Set(tags)];
-    return [element("p", "tags", ...words.map((word, n) => {
-      const tagged = element("span", "tagged", word, element("small", "", tags[n]));
-      tagged.title = percent(probabilities[n]);
-      tagged.style.setProperty("--color", `var(--head-${kinds.indexOf(tags[n]) % 8})`);
-      tagged.classList.toggle("unsure", probabilities[n] < 0.5);
-      return tagged;
-    }))];
   }
 }
 

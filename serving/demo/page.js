@@ -1,11 +1,11 @@
 // The page: learns what the model is, sends it the text, reports errors and retries.
 
-import { Classifier, Completer, Tagger } from "./answers.js";
+import { Classifier, Completer } from "./answers.js";
 import { ask, loading } from "./api.js";
 import { mirrored } from "./texts.js";
 import { Translator } from "./translator.js";
 
-const VIEWS = { translate: Translator, classify: Classifier, tag: Tagger, complete: Completer };
+const VIEWS = { translate: Translator, classify: Classifier, complete: Completer };
 const PAUSE = 250; // ms without a key press before a text is sent
 const AGAIN = 2000; // ms between attempts while no server answers
 const SOON = 500; // ms between attempts while the model is loading

@@ -5,9 +5,8 @@ import os
 import signal
 import threading
 
-from keras_tfmr.client.connection import with_default_port
-
 from . import grpc_api, rest_api
+from .address import with_default_port
 from .errors import log
 from .versions import Versions
 

@@ -4,11 +4,11 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from keras_tfmr.client import serving_pb2, tensors
-from keras_tfmr.client.connection import with_default_port
-from keras_tfmr.client.grpc_transport import STATES
+from keras_tfmr.client import serving_pb2
+from keras_tfmr.client.client import STATES
 
-from . import metrics
+from . import metrics, tensors
+from .address import with_default_port
 from .errors import StatusError, invalid, unimplemented, unknown_label
 from .predict import checker, naming, predict
 

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import math
 
-from keras_tfmr.client import tensors
-
+from . import tensors
 from .errors import Code, StatusError, invalid
 
 STRING_BYTES = 64  # of memory that a string takes beside its characters

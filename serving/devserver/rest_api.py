@@ -7,11 +7,10 @@ import urllib.parse
 import prometheus_client
 from aiohttp import web
 
-from keras_tfmr.client.connection import LARGEST_VERSION
-
 from . import metrics, rest_bodies
 from .errors import Code, StatusError, invalid, unimplemented, unknown_label
 from .predict import predict
+from .versions import LARGEST_VERSION
 
 PATH = re.compile(
     r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"

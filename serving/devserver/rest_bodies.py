@@ -2,11 +2,10 @@
 
 import json
 
-from keras_tfmr.client import tensors
-from keras_tfmr.client.tensors import shown
-
+from . import tensors
 from .errors import invalid
 from .predict import checker, naming
+from .tensors import shown
 
 
 def parse(body):

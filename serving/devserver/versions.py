@@ -8,13 +8,12 @@ import pathlib
 import time
 from typing import Any
 
-from keras_tfmr.client.connection import LARGEST_VERSION
-
 from .errors import Code, StatusError, from_exception, log
 from .job_queue import JobQueue
 from .model import load
 
 RETRY_SECONDS = 10
+LARGEST_VERSION = 2**63 - 1  # an int64
 
 
 @dataclasses.dataclass(eq=False)

@@ -11,15 +11,15 @@ import tensorflow as tf
 from server_process import ServerProcess
 from stub_translator import serving
 from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
-from text_models import LABELS, LINES, classifier, completer, tagger
+from text_models import LABELS, LINES, classifier, completer
 
 from keras_tfmr.client import ServingClient, ServingError
 from keras_tfmr.export import known_answers, warmup, write
+from keras_tfmr.export.known_answers import example_of
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.signatures.inputs import example_of
 from serving import client as client_command
 
-MODELS = {"classifier": classifier, "tagger": tagger, "completer": completer}
+MODELS = {"classifier": classifier, "completer": completer}
 METHODS = {"classify_examples": "classify", "regress_examples": "regress"}
 
 
@@ -118,7 +118,7 @@ def test_python_and_keras_load_it_too(exports, models, tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_labels_and_tags_by_our_client(address, models):
+def test_labels_by_our_client(address, models):
     texts = [*LINES, "", b"\xff\xfe", "x" * 5000, "It's (almost) 3.5 km…"]
     with ServingClient(address, model="classifier") as client:
         found, expected = client.classify(texts), models["classifier"].classify(texts)
@@ -126,33 +126,29 @@ def test_labels_and_tags_by_our_client(address, models):
     for one, other in zip(found, expected, strict=True):
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
     assert [one.truncated for one in found[-4:-1]] == [False, False, True]
-    with ServingClient(address, model="tagger") as client:
-        for split in (True, False):
-            found = client.tag(texts, split=split)
-            for one, other in zip(found, models["tagger"].tag(texts, split=split), strict=True):
-                assert (one.words, one.tags) == (other.words, other.tags)
-                np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-5)
-        with pytest.raises(ServingError, match="classify"):
-            client.classify(texts)
+    with (
+        ServingClient(address, model="completer") as client,
+        pytest.raises(ServingError, match="classify"),
+    ):
+        client.classify(texts)
 
 
 def test_complete_and_log_prob_by_our_client(exports, models, tmp_path):
-    """Through the development server, over both protocols."""
+    """Through the development server."""
     model, prompts = models["completer"], ["Bom", "", "The black"]
     options = {"length": 10, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "seed": 3}
     expected, scores = model.complete(prompts, **options), model.log_prob(LINES)
-    with ServerProcess(tmp_path, f"--model_base_path={exports / 'completer'}") as server:
-        for port, rest in ((server.port, False), (server.rest_port, True)):
-            with ServingClient(f"127.0.0.1:{port}", rest=rest) as client:
-                for one, other in zip(client.complete(prompts, **options), expected, strict=True):
-                    assert one[:1] + one[2:] == other[:1] + other[2:]
-                    assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
-                for one, other in zip(client.log_prob(LINES), scores, strict=True):
-                    assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
-                    assert one.tokens == other.tokens
-                assert client.complete([]) == [] and client.log_prob([]) == []
-                with pytest.raises(ValueError, match="top_p must lie"):
-                    client.complete(prompts, top_p=0)
+    with (
+        ServerProcess(tmp_path, f"--model_base_path={exports / 'completer'}") as server,
+        ServingClient(f"127.0.0.1:{server.port}") as client,
+    ):
+        for one, other in zip(client.complete(prompts, **options), expected, strict=True):
+            assert one[:1] + one[2:] == other[:1] + other[2:]
+            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
+        for one, other in zip(client.log_prob(LINES), scores, strict=True):
+            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
+            assert one.tokens == other.tokens
+        assert client.complete([]) == [] and client.log_prob([]) == []
 
 
 def test_the_command_asks_each_of_them(address, models, monkeypatch, capsys):
@@ -165,10 +161,6 @@ def test_the_command_asks_each_of_them(address, models, monkeypatch, capsys):
     found = models["classifier"].classify(LINES[:2])
     expected = [f"{one.label}\t{one.probabilities[one.label]:.4f}" for one in found]
     assert command("classifier", "classify") == expected
-    assert command("tagger", "tag") == [
-        " ".join(map("/".join, zip(text.words, text.tags, strict=True)))
-        for text in models["tagger"].tag(LINES[:2])
-    ]
     (expected,) = models["completer"].log_prob(LINES[:1])
     log_prob, tokens = command("completer", "log_prob")[0].split("\t")
     assert float(log_prob) == pytest.approx(expected.log_prob, abs=1e-3)

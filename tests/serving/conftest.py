@@ -1,8 +1,5 @@
 """A server of our own models, and a stub of a translator."""
 
-import shutil
-import subprocess
-
 import pytest
 import server_process
 from server_process import ServerProcess
@@ -49,22 +46,3 @@ def driver():
 
     with chromium() as driver:
         yield driver
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory):
-    """Files of an authority, of a server's certificate for translator.test and of a client's."""
-    if not shutil.which("openssl"):
-        pytest.skip("needs openssl")
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments):
-        new = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
-        subprocess.run([*new, *arguments], cwd=folder, check=True, capture_output=True)
-
-    openssl("-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem")
-    for name, subject in (("server", "translator.test"), ("client", "somebody")):
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", f"subjectAltName=DNS:{subject}")
-        written = ("-keyout", f"{name}.key", "-out", f"{name}.pem")
-        openssl(*signed, "-subj", f"/CN={subject}", *written)
-    return {path.name: str(path) for path in folder.iterdir()}

@@ -1,330 +1,371 @@
-"""The clients on the wire, over gRPC and REST: sockets, errors, certificates, loops and forks."""
+"""The client against a stub behind the official stubs, over real sockets."""
 
-import asyncio
-import contextlib
-import gc
-import http.server
-import json
+import pickle
+import re
+import resource
 import socket
-import ssl
 import subprocess
 import sys
-import threading
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
-from stub_translator import LONGEST, serving, unused_port
+import tensorflow as tf
+from google.protobuf import descriptor_pb2
+from stub_translator import (
+    LONGEST,
+    SIGNATURES,
+    StubTranslator,
+    classify,
+    complete,
+    serving,
+    translate,
+)
+from tensorflow_serving.apis import predict_pb2
 
 from keras_tfmr.client import (
-    TLS,
-    AsyncServingClient,
     DeadlineExceededError,
-    MessageTooLargeError,
     ModelNotFoundError,
     ServingClient,
     ServingError,
-    Target,
     UnavailableError,
-    background,
+    serving_pb2,
+    tensors,
 )
-from keras_tfmr.client.connection import from_http_status
 
-protocols = pytest.mark.parametrize("rest", [False, True], ids=["gRPC", "REST"])
+ROOT = Path(__file__).resolve().parents[2]
 LONG = "x" * (LONGEST + 1)
 TEXTS = ["bom dia", "", "olá 🙂", "שלום", "a\x01b\tc", LONG]
+MANY = [f"texto {n}" for n in range(50)]
+STATUS = grpc.StatusCode
 
 
-def refused(kind, words, address, text="a", **options):
-    """The error that a translation ends with."""
-    with ServingClient(address, **options) as client, pytest.raises(kind, match=words) as caught:
-        client.translate([text])
-    return caught.value
+@pytest.fixture
+def client(address):
+    with ServingClient(address) as client:
+        yield client
 
 
-@contextlib.contextmanager
-def http_server(*parts, encoding="identity", seconds=0, tls=None):
-    """A server that answers every request with these bytes, pausing between them: `HOST:PORT`."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"] or 0))
-            with contextlib.suppress(OSError):  # the client has hung up
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\n" % encoding.encode())
-                for part in parts:
-                    self.wfile.write(part)
-                    time.sleep(seconds)
-
-        do_GET = do_POST  # noqa: N815
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
+def sizes(stub):
+    """The number of texts of each request so far, in order of size; they are forgotten."""
+    found = sorted(len(request.inputs["text"].string_val) for request in stub.requests)
+    stub.requests.clear()
+    return found
 
 
-def port_of(server, rest):
-    return server.rest_port if rest else server.port
+def abort_on(text, code, details="in words"):
+    """What a stub does at a request with a text: fails with a status."""
+
+    def behave(request, context):
+        if text.encode() in request.inputs["text"].string_val:
+            context.abort(code, details)
+
+    return behave
 
 
-@protocols
-def test_translations_come_back_in_order_and_unharmed(address, server, rest):
-    """Over gRPC from the stub, over REST from the development server."""
-    address = f"127.0.0.1:{server.rest_port}" if rest else address
-    with ServingClient(address, rest=rest) as client:
-        answers = client.translate(TEXTS)
-        assert [answer.text for answer in answers] == [text.upper() for text in TEXTS]
-        assert [answer.truncated for answer in answers] == [False] * 5 + [True]
-        np.testing.assert_allclose([a.score for a in answers], [-len(t) / 8 for t in TEXTS])
-        for not_utf8 in (b"ol\xe1", "ol\udce1"):
-            assert client.translate([not_utf8])[0].text == "OL\N{REPLACEMENT CHARACTER}"
-        assert client.translate([]) == []
-        assert client.status() == [(1 if rest else 7, "AVAILABLE", "")]
-        with ThreadPoolExecutor(16) as pool:
-            texts = [[f"texto {n} {k}" for k in range(n % 4 + 1)] for n in range(60)]
-            for asked, answers in zip(texts, pool.map(client.translate, texts), strict=True):
-                assert answers == [text.upper() for text in asked]
-        if not rest:
-            words = " ".join(["w"] * 400)  # 2 x 4 x 400 x 400 floats: gRPC's default is 4 MiB
-            assert len(client.explain([words])[0].target_tokens) == 400
+def test_threads_share_a_client_and_no_text_is_harmed(client):
+    answers = client.translate(TEXTS)
+    assert answers == [text.upper() for text in TEXTS]
+    assert [answer.truncated for answer in answers] == [False] * 5 + [True]
+    np.testing.assert_allclose([a.score for a in answers], [-len(t) / 8 for t in TEXTS])
+    assert client.translate([b"ol\xe1", "ol\udce1"]) == ["OL\N{REPLACEMENT CHARACTER}"] * 2
+    assert client.translate([]) == [] and client.status() == [(7, "AVAILABLE", "")]
+    with ThreadPoolExecutor(16) as pool:
+        texts = [[f"texto {n} {k}" for k in range(n % 4 + 1)] for n in range(60)]
+        for asked, found in zip(texts, pool.map(client.translate, texts), strict=True):
+            assert found == [text.upper() for text in asked]
 
 
-def test_rest_errors_are_those_of_grpc(server):
-    errors = {503: UnavailableError, 404: ModelNotFoundError, 504: DeadlineExceededError}
-    for status, kind in {**errors, 413: MessageTooLargeError, 400: ServingError}.items():
-        error = from_http_status(status, "in words", Target("host"))
-        assert type(error) is kind and "in words" in str(error)
-    address = f"127.0.0.1:{server.rest_port}"
-    refused(ModelNotFoundError, "only model is default", address, rest=True, model="other")
-    refused(MessageTooLargeError, "the server accepts", address, "a" * (1 << 20), rest=True)
-    refused(MessageTooLargeError, "1000", address, "a" * 999, rest=True, max_message_bytes=1000)
-    with unused_port() as port:
-        address = f"127.0.0.1:{port}"
-        refused(UnavailableError, f"{address} does not answer", address, rest=True, timeout=0.5)
-    with silent_server() as address:
-        start = time.monotonic()
-        refused(DeadlineExceededError, "in time", address, rest=True, timeout=0.3)
-        assert time.monotonic() - start < 2
+def test_each_call_of_a_translator(client, stub):
+    two, empty, long = client.translate_nbest(["dois", "", LONG])
+    assert two == ["DOIS", "DOIS 1", "DOIS 2"] and [one.score for one in two] == [0.0, -0.25, -0.5]
+    same = pickle.loads(pickle.dumps(two[1]))
+    assert (same.text, same.score, same.truncated) == ("DOIS 1", -0.25, False)
+    assert empty == [""] and [one.truncated for one in long] == [True] * 3
+    scores = client.score(["um", LONG], ["one", "two of them"])
+    assert scores == [(-0.5, 1, False), (-1.5, 3, True)]
+    first, blank = client.translate_document(["um\n\n  dois ", ""])
+    pieces = [("um", "UM"), ("\n\n  ", "\n\n  "), ("dois ", "DOIS ")]
+    assert (first, blank) == (("UM\n\n  DOIS ", 2, False, pieces), ("", 0, False, []))
+    short, none, other = client.explain(["a b", "", "c d e"])
+    assert short.source_tokens == ["▁a", "▁b"] and short.target_tokens == ["▁A", "▁B"]
+    assert np.shape(short.attention) == (2, 2) and np.shape(short.attention_heads) == (2, 4, 2, 2)
+    assert none.source_tokens == [] and none.attention == []
+    one_ahead = np.roll(np.eye(3), 1, axis=1)
+    np.testing.assert_array_equal(other.attention_heads[0][1], one_ahead)
+    np.testing.assert_array_equal(other.encoder_heads[0][2], one_ahead)  # the stub's, in reverse
+    stub.requests.clear()
+    words = " ".join(["w"] * 400)  # 2 x 4 x 400 x 400 floats: gRPC's default is 4 MiB
+    assert len(client.explain([words] + ["a"] * 17)[0].target_tokens) == 400
+    assert sizes(stub) == [2, 8, 8]
 
 
-def test_rest_refuses_what_is_not_json_of_tensorflow_serving():
-    status = {"model_version_status": [{"version": "1", "state": "AVAILABLE"}]}
-    for answer, words in (
-        (b"hello", "TensorFlow Serving's JSON.*hello"),
-        (b'["hello"]', "TensorFlow Serving's JSON.*hello"),
-        (json.dumps(status).encode(), "TensorFlow Serving's JSON.*AVAILABLE"),
-        (b"[" * 100_000, "TensorFlow Serving's JSON"),
-        (b'{"outputs": ["A", "B"]}', "without translation, score, truncated"),
+def test_each_call_of_the_other_models():
+    stub = StubTranslator({"classify": classify, "complete": complete})
+    with serving(stub) as address, ServingClient(address) as client:
+        (answer,) = client.classify(["um dia"])
+        assert answer[::2] == ("long", False)
+        assert answer.probabilities == pytest.approx({"long": 0.6, "short": 0.4})
+        (answer,) = client.complete(["era"], length=2, temperature=0.5, seed=7)
+        assert answer == (" 0.5 0.5", -2.0, 2, False, False)
+        assert stub.requests[-1].inputs["seed"].int64_val == [7]
+        with pytest.raises(ServingError, match=r"translate.*not found"):
+            client.translate(["a"])
+
+
+def test_texts_are_sent_with_the_terms_that_they_may_have(address, stub):
+    terms = {"gato": "Cat", "Preto": "Black", "nada": "none"}
+    texts = ["um gato", "gato preto", "x", b"o preto"] * 2
+    with ServingClient(address, batch_size=5) as client:
+        answers = client.translate_with_terms(texts, terms)
+    assert answers == ["UM Cat", "Cat PRETO", "X", "O PRETO"] * 2
+    shapes = sorted([dim.size for dim in r.inputs["terms"].tensor_shape.dim] for r in stub.requests)
+    assert shapes == [[3, 2], [5, 2]]
+
+
+def test_a_long_list_is_sent_in_bounded_requests_and_answered_in_order(address, stub):
+    running, most = set(), []
+
+    def behave(request, context):
+        running.add(id(request))
+        most.append(len(running))
+        time.sleep(0.01 + 0.02 * (len(stub.requests) % 2))  # later ones overtake
+        running.remove(id(request))
+
+    stub.behave = behave
+    with ServingClient(address, batch_size=4) as client:
+        assert client.translate(MANY) == [text.upper() for text in MANY]
+    assert sizes(stub) == [2, *[4] * 12] and 1 < max(most) <= 4
+
+
+def test_an_error_names_the_texts_of_its_batch_and_holds_the_answers_before(address, stub, client):
+    stub.behave = abort_on("texto 20", STATUS.INTERNAL)
+    batch = r"texts\[20:25\] of 50: .*in words"
+    with (
+        ServingClient(address, batch_size=5) as small,
+        pytest.raises(ServingError, match=batch) as caught,
     ):
-        with http_server(b"\r\n", answer) as address:
-            refused(ServingError, words, address, rest=True)
-    with http_server(b"\r\n", b'{"model_version_status": [{"version": "x"}]}') as address:
-        client = ServingClient(address, rest=True)
-        with client, pytest.raises(ServingError, match="TensorFlow Serving's JSON"):
-            client.status()
-    with http_server(b"\r\n", b"no gzip", encoding="gzip") as address:
-        refused(ServingError, "decompress", address, rest=True)
+        small.translate(MANY)
+    assert caught.value.code == "INTERNAL"
+    assert caught.value.answers == [text.upper() for text in MANY[:20]]
+    with pytest.raises(ServingError, match=r"^127[^ ]* refused the request: in words"):
+        client.translate(["texto 20"])
 
 
-def test_the_timeout_is_that_of_the_whole_call():
-    """A server that sends a byte now and then, of the head or of the body, does not prolong it."""
-    for head in ([], [b"\r\n"]):
-        with http_server(*head, *[b"X"] * 40, seconds=0.1) as address:
-            start = time.monotonic()
-            refused(DeadlineExceededError, "in time", address, rest=True, timeout=0.4)
-            assert 0.4 <= time.monotonic() - start < 2
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (STATUS.NOT_FOUND, ModelNotFoundError),
+        (STATUS.DEADLINE_EXCEEDED, DeadlineExceededError),
+        (STATUS.UNAVAILABLE, UnavailableError),
+        (STATUS.UNAUTHENTICATED, ServingError),
+        (STATUS.RESOURCE_EXHAUSTED, ServingError),
+    ],
+)
+def test_the_exception_of_a_status(address, stub, code, kind):
+    stub.behave = abort_on("a", code)
+    with (
+        ServingClient(address, retry=False) as client,
+        pytest.raises(ServingError, match=f"in words.*{code.name}") as caught,
+    ):
+        client.translate(["a"])
+    assert type(caught.value) is kind and caught.value.code == code.name
+    assert len(stub.requests) == 1
 
 
-def test_a_server_that_comes_later_is_waited_for(stub):
+def test_a_server_that_is_away_is_asked_again(stub):
+    left = iter([0, 1])
+
+    def behave(request, context):
+        if next(left, None) is not None:
+            context.abort(STATUS.UNAVAILABLE, "just now")
+
+    stub.behave = behave
     with socket.socket() as bound, ThreadPoolExecutor(1) as pool:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
-        with ServingClient(f"127.0.0.1:{port}") as client:
+        server = f"127.0.0.1:{bound.getsockname()[1]}"
+        with ServingClient(server) as client, ServingClient(server, retry=False) as impatient:
+            with pytest.raises(UnavailableError, match=f"{server} does not answer"):
+                impatient.translate(["a"])
             asked = pool.submit(client.translate, ["a"])
             time.sleep(0.3)
-            with serving(stub, port):
-                assert asked.result() == ["A"]
-            client.retry = False
-            with pytest.raises(UnavailableError):
+            with serving(stub, bound.getsockname()[1]):
+                assert asked.result() == ["A"] and len(stub.requests) == 3
+
+
+def test_timeout_and_close_end_a_call():
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        server, start = f"127.0.0.1:{silent.getsockname()[1]}", time.monotonic()
+        with ServingClient(server, timeout=0.3) as client:
+            with pytest.raises(DeadlineExceededError, match="gave no answer in time"):
+                client.translate(["a"])
+            assert 0.3 <= time.monotonic() - start < 2
+            client.timeout = 30
+            asked = pool.submit(client.translate, ["a"])
+            time.sleep(0.2)
+            client.close()
+            assert asked.exception(timeout=9).code == "CANCELLED"
+
+
+def test_headers_are_read_at_each_request(address, stub):
+    sent = []
+    stub.behave = lambda request, context: sent.append(dict(context.invocation_metadata()))
+    with ServingClient(address, headers={"authorization": "Bearer a b"}) as client:
+        client.translate(["a"])
+        client.headers = {"authorization": "two"}  # the first has expired
+        client.translate(["a"])
+        assert [headers["authorization"] for headers in sent] == ["Bearer a b", "two"]
+        client.headers = {"authorization": "secret\n"}
+        with pytest.raises(ValueError, match="authorization must be printable") as caught:
+            client.translate(["a"])
+    assert "secret" not in str(caught.value)
+
+
+def test_no_proxy_of_the_environment_is_asked_for_this_machine(address, stub, monkeypatch):
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for server in (address, address.replace("127.0.0.1", "localhost")):
+        with ServingClient(server, retry=False) as client:
+            assert client.translate(["a"]) == ["A"]
+
+
+@pytest.mark.needs("openssl")
+def test_both_sides_show_a_certificate_and_anybody_else_is_refused(stub, tmp_path):
+    key, pem = tmp_path / "key", tmp_path / "pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", pem]
+    subprocess.run(command, check=True, capture_output=True)
+    pair = key.read_bytes(), pem.read_bytes()
+    credentials = grpc.ssl_server_credentials([pair], pair[1], require_client_auth=True)
+    known = grpc.ssl_channel_credentials(pair[1])
+    mine = grpc.ssl_channel_credentials(pair[1], *pair)
+    with serving(stub, credentials=credentials) as server:
+        with ServingClient(server, credentials=mine) as client:
+            assert client.translate(["a"]) == ["A"]
+        for other in (grpc.ssl_channel_credentials(), known, None):
+            client = ServingClient(server, retry=False, credentials=other)
+            with client, pytest.raises(UnavailableError):
                 client.translate(["a"])
 
 
-@contextlib.contextmanager
-def silent_server():
-    """`HOST:PORT` that accepts connections and answers nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        yield f"127.0.0.1:{silent.getsockname()[1]}"
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda outputs: {name: value[:1] for name, value in outputs.items()}, "1 rows.*2"),
+        (lambda outputs: {"y": [b"1", b"2"]}, "lacks translation, score, truncated"),
+        (lambda outputs: outputs | {"score": np.float32([0.5])}, "translate cannot be read"),
+        (lambda outputs: outputs | {"score": np.float64([0.5, 1])}, "data type 2"),
+        (lambda outputs: outputs | {"score": np.float32(0.5)}, "float"),
+    ],
+)
+def test_answers_that_are_not_those_of_the_texts_are_refused(client, stub, change, words):
+    stub.signatures = SIGNATURES | {"translate": lambda texts: change(translate(texts))}
+    with pytest.raises(ServingError, match=words):
+        client.translate(["a", "b"])
 
 
-@protocols
-def test_closing_a_client_ends_its_own_calls_and_no_others(rest, server):
-    """Of many that share a thread; a client that nobody refers to closes itself."""
-    threads = threading.active_count()
-    with silent_server() as silent, ThreadPoolExecutor(9) as pool:
-        closed = ServingClient(silent, rest=rest, retry=False)
-        waiting = [pool.submit(closed.translate, ["a"]) for _ in range(4)]
-        with ServingClient(f"127.0.0.1:{port_of(server, rest)}", rest=rest) as other:
-            asked = [pool.submit(other.translate, [f"{n}"] * 9, 1) for n in range(4)]
-            time.sleep(0.2)
-            closed.close()
-            for call in waiting:
-                assert call.exception(timeout=9).code == "CANCELLED"
-            assert [call.result() for call in asked] == [[f"{n}"] * 9 for n in range(4)]
-            with pytest.raises(ServingError, match="closed"):
-                closed.status()
-            client = ServingClient(other.target.server, rest=rest)
-            assert client.translate(["a"]) == ["A"]
-            left, transport = weakref.ref(client), client._transport
-            del client
-            wait_until(lambda: gc.collect() >= 0 and left() is None and transport.closed)
-    wait_until(lambda: threading.active_count() <= threads + 2)  # one is gRPC's
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"version": 1, "label": "stable"}, ValueError, "not both"),
+        ({"version": "1"}, TypeError, "int"),
+        ({"version": 1 << 63}, ValueError, "out of range"),
+        ({"timeout": 0}, ValueError, "timeout must be"),
+        ({"timeout": float("nan")}, ValueError, "timeout must be"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"headers": {"Authorization": "Bearer a"}}, ValueError, "lower case.*'Authorization'"),
+        ({"server": "localhost"}, ValueError, "must be HOST:PORT"),
+        ({"server": "https://localhost:443"}, ValueError, "must be HOST:PORT"),
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be_used(options, kind, words):
+    with pytest.raises(kind, match=words):
+        ServingClient(**options)
 
 
-def wait_until(condition):
-    end = time.monotonic() + 9
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+@pytest.mark.parametrize(
+    ("ask", "kind", "words"),
+    [
+        (lambda client: client.translate("bom dia"), TypeError, "list of str"),
+        (lambda client: client.score(["a", "b"], ["c"]), ValueError, "2 texts, 1 references"),
+        (lambda client: client.translate_with_terms(["a"], {" ": "b"}), ValueError, "visible"),
+        (lambda client: client.complete(["a"], length=2.5), TypeError, "length must be a whole"),
+        (lambda client: client.complete(["a"], length=0), ValueError, "length must be from 1"),
+        (lambda client: client.complete(["a"], temperature="1"), TypeError, "temperature"),
+        (lambda client: client.complete(["a"], top_p=1.5), ValueError, "top_p must be from 0.0"),
+    ],
+)
+def test_inputs_that_are_refused_before_anything_is_sent(client, stub, ask, kind, words):
+    with pytest.raises(kind, match=words):
+        ask(client)
+    assert stub.requests == []
 
 
-@protocols
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of connections when their loop is closed
-def test_coroutines_share_a_client_without_threads(rest, server):
-    """In one event loop at a time. A call that is cancelled disturbs no other."""
-    texts = [f"texto {n}" for n in range(9)]
-    client = AsyncServingClient(f"127.0.0.1:{port_of(server, rest)}", rest=rest)
-
-    async def ask():
-        answers = await asyncio.gather(*(client.translate([text]) for text in texts))
-        assert answers == [[text.upper()] for text in texts]
-        return await client.status()
-
-    async def close():
-        async with client:
-            assert await ask() == [(1, "AVAILABLE", "")]
-            with pytest.raises(ServingError, match="another event loop"):
-                await asyncio.to_thread(asyncio.run, client.status())
-        with silent_server() as silent:
-            other = AsyncServingClient(silent, rest=rest, retry=False)
-            asked, cancelled = (asyncio.create_task(other.translate(["a"])) for _ in "ab")
-            await asyncio.sleep(0.1)
-            cancelled.cancel()
-            await asyncio.sleep(0.05)
-            assert cancelled.cancelled() and not asked.done()
-            await other.close()
-            for call in (asked, other.status()):
-                with pytest.raises(ServingError, match="closed") as caught:
-                    await asyncio.wait_for(call, 9)
-                assert caught.value.code == "CANCELLED"
-
-    threads = threading.active_count()
-    asyncio.run(ask())
-    asyncio.run(close())  # the loop before is closed
-    gc.collect()
-    assert threading.active_count() <= threads + (not rest)  # gRPC has one
+def test_generated_messages_are_those_of_the_proto_file(tmp_path):
+    """Compared as descriptors: compilers of different versions lay the Python out differently."""
+    source, compiled = serving_pb2.DESCRIPTOR.name, tmp_path / "compiled"
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--descriptor_set_out={compiled}"]
+    subprocess.run([*command, source], cwd=ROOT, check=True, timeout=60)
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString(compiled.read_bytes()).file
+    for message in [*file.message_type, *(n for m in file.message_type for n in m.nested_type)]:
+        for field in message.field:
+            field.ClearField("json_name")
+    committed = descriptor_pb2.FileDescriptorProto()
+    serving_pb2.DESCRIPTOR.CopyToProto(committed)
+    assert file == committed, f"generate it anew, as {source} says"
 
 
-FORK = """
-import os, sys, time
-from keras_tfmr.client import ServingClient, ServingError
-
-server, rest = sys.argv[1], sys.argv[2] == "True"
-client = ServingClient(server, rest=rest, timeout=5)
-
-def ask(client):
-    try:
-        return client.translate(["a"])[0]
-    except ServingError as error:
-        return str(error)
-
-def in_child(*clients):
-    sys.stdout.flush()
-    if (pid := os.fork()) == 0:
-        start = time.monotonic()
-        print("child", *[ask(each) for each in clients], time.monotonic() - start < 3, sep="|")
-        sys.exit()
-    print(os.waitpid(pid, 0)[1], ask(client) if client else "", sep="|")
-
-in_child(client)
-in_child(client, ServingClient(server, rest=rest, timeout=5))
-client.close()
-client = None
-in_child(ServingClient(server, rest=rest, timeout=5))
-"""
+def test_tensors_are_the_official_ones():
+    """Values in the field of their type, as the C++ server writes them, or all in one string."""
+    for field, array in {
+        "string_val": np.array([[b"bom", b""], [b"ol\xe1", "🙂".encode()]], object),
+        "float_val": np.array([[0.5, -1.25], [3e-9, np.inf]], "float32"),
+        "int_val": np.array(7, "int32"),
+        "int64_val": np.array([[[1 << 60], [-1]]]),
+        "bool_val": np.array([[True], [False]]),
+    }.items():
+        official = tf.make_tensor_proto(array)
+        in_field = tf.make_tensor_proto(array)
+        in_field.ClearField("tensor_content")
+        in_field.ClearField(field)
+        getattr(in_field, field).extend(array.ravel().tolist())
+        expected = array.tolist()
+        if field == "string_val":
+            expected = [[one.decode("utf-8", "replace") for one in row] for row in expected]
+            ours = tensors.to_proto(array.tolist(), "string")
+            assert ours.SerializeToString() == official.SerializeToString()
+        for proto in (official, in_field):
+            read = serving_pb2.TensorProto.FromString(proto.SerializeToString())
+            assert tensors.to_lists(read) == expected
 
 
-@protocols
-def test_a_client_works_in_a_forked_process_or_says_that_it_cannot(rest, server):
-    """Unused, used, and after all were closed; the parent's connection goes on."""
-    command = [sys.executable, "-c", FORK, f"127.0.0.1:{port_of(server, rest)}", str(rest)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert "Traceback" not in done.stderr, done.stderr
-    unused, used, after_close = done.stdout.splitlines()[::2]
-    assert unused == after_close == "child|A|True"
-    assert done.stdout.splitlines()[1::2] == ["0|A", "0|A", "0|"]
-    if rest:
-        assert used == "child|A|A|True"
-    else:
-        assert used.count("Close the clients before the fork, or use rest=True") == 2, used
+@pytest.mark.parametrize("which", [{}, {"version": 3}, {"label": "b"}])
+def test_requests_are_the_official_ones(address, stub, which):
+    with ServingClient(address, **which) as client:
+        client.translate(["a"])
+    (request,) = stub.requests
+    spec = {"name": "default", "signature_name": "translate"}
+    spec |= {"version": {"value": 3}} if "version" in which else {}
+    spec |= {"version_label": "b"} if "label" in which else {}
+    inputs = {"text": tf.make_tensor_proto([b"a"])}
+    assert request == predict_pb2.PredictRequest(model_spec=spec, inputs=inputs)
 
 
-def test_the_time_limit_holds_when_the_event_loop_stands(monkeypatch):
-    stop = threading.Event()
-    monkeypatch.setattr(background, "PATIENCE", 0.1)
-    monkeypatch.setattr(background, "_process", background._Background())
-
-    async def block():
-        stop.wait(20)
-
-    background.start(block())
-    with ServingClient("127.0.0.1:1", timeout=0.2) as client:
-        start = time.monotonic()
-        with pytest.raises(DeadlineExceededError, match="event loop stands"):
-            client.translate(["a"])
-        assert 0.3 <= time.monotonic() - start < 5
-    stop.set()
-    loop = background._process._loop
-    background.run(asyncio.sleep(0), 5)
-    loop.call_soon_threadsafe(loop.stop)
-    while loop.is_running():
-        time.sleep(0.01)
-    loop.close()
-
-
-@protocols
-def test_both_sides_show_a_certificate_and_anybody_else_is_refused(rest, stub, certificates):
-    files, own = certificates, [certificates["client.pem"], certificates["client.key"]]
-    pem = {name: Path(path).read_bytes() for name, path in files.items()}
-    credentials = grpc.ssl_server_credentials(
-        [(pem["server.key"], pem["server.pem"])], pem["ca.pem"], require_client_auth=True
-    )
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files["ca.pem"])
-    context.load_cert_chain(files["server.pem"], files["server.key"])
-    context.verify_mode = ssl.CERT_REQUIRED
-    row = {"translation": ["A"], "score": [0.5], "truncated": [False]}
-    answer = b"\r\n", json.dumps({"outputs": row}).encode()
-    both = http_server(*answer, tls=context), serving(stub, credentials=credentials)
-    name = "translator.test"
-    with both[0 if rest else 1] as server:
-
-        def ask(**options):
-            with ServingClient(server, rest=rest, retry=False, **options) as client:
-                return client.translate(["a"])[0].text
-
-        assert ask(tls=TLS(files["ca.pem"], *own, name)) == "A"
-        wrong_name, unknown_authority = TLS(files["ca.pem"], *own), TLS(None, *own, name)
-        no_certificates = [] if rest else [TLS(files["ca.key"])]
-        for tls in (wrong_name, unknown_authority, *no_certificates):
-            with pytest.raises(ServingError, match="UNAUTHENTICATED"):
-                ask(tls=tls)
-        with pytest.raises(ServingError, match="certificate"):  # the server hangs up
-            ask(tls=TLS(files["ca.pem"], server_name=name))
-        with pytest.raises(ServingError):
-            ask(tls=None)
+def test_it_starts_in_under_a_second_without_tensorflow_keras_or_numpy(address):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ask = "import sys; from keras_tfmr.client import ServingClient\n"
+    ask += "print(ServingClient(sys.argv[1]).translate(['um']))"
+    command = [sys.executable, "-X", "importtime", "-c", ask, address]
+    done = subprocess.run(command, capture_output=True, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert b"UM" in done.stdout and b" keras_tfmr.client" in done.stderr
+    assert not re.search(rb" (tensorflow|tensorflow_serving|keras|numpy|jax)\n", done.stderr)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert seconds < 1, f"{seconds:.2f} s of processor time"

@@ -18,7 +18,6 @@ import pytest
 from aiohttp import web
 from browser import Page
 from helpers import ends
-from in_memory import client
 from selenium.webdriver.common.keys import Keys
 from stub_translator import (
     HEADS,
@@ -29,10 +28,9 @@ from stub_translator import (
     classify,
     complete,
     serving,
-    tag,
 )
 
-from keras_tfmr.client import AsyncServingClient
+from keras_tfmr.client import ServingClient
 from serving.demo import origin_of
 from serving.demo_api import Origin, application
 
@@ -281,10 +279,9 @@ def test_address_copy_and_no_text(page):
 def other(driver, signatures, languages=("", "")):
     """A page, served in this process, of a model that has other signatures."""
     address, stop = Future(), Future()
+    stub = StubTranslator({signature.__name__: signature for signature in signatures})
 
-    async def serve():
-        asked, transport = client(AsyncServingClient, retry=False)
-        transport.signatures = {signature.__name__: signature for signature in signatures}
+    async def serve(asked):
         runner = web.AppRunner(application(asked, Origin(languages), "localhost"))
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -292,8 +289,12 @@ def other(driver, signatures, languages=("", "")):
         await asyncio.wrap_future(stop)
         await runner.cleanup()
 
-    with ThreadPoolExecutor(1) as pool:
-        served = pool.submit(asyncio.run, serve())
+    with (
+        serving(stub) as server,
+        ServingClient(server, retry=False) as asked,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        served = pool.submit(asyncio.run, serve(asked))
         try:
             yield Page(driver, address.result(20))
         finally:
@@ -336,15 +337,6 @@ def test_a_classifier_shows_its_probabilities(driver):
         assert "60%" in widths[0] and "40%" in widths[1]
         page.write("<b>x")
         page.until(lambda: page.one("#answer .translation").text == "short")
-
-
-def test_a_tagger_shows_a_tag_below_each_word(driver):
-    with other(driver, [tag]) as page:
-        page.write("O Tom dorme")
-        page.until(lambda: len(page.all(".tagged")) == 3)
-        found = [one.text.split() for one in page.all(".tagged")]
-        assert found == [["O", "NAME"], ["Tom", "NAME"], ["dorme", "WORD"]]
-        assert page.all(".tagged")[0].get_dom_attribute("title") == "75.0 %"
 
 
 def test_a_completer_goes_on_with_length_and_temperature(driver):

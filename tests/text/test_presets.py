@@ -31,7 +31,6 @@ def recurrent():
 
 ANSWERS = {
     "classifier": lambda model: model.classify(LINES),
-    "tagger": lambda model: model.tag(LINES),
     "completer": lambda model: model.log_prob(LINES),
     "translator": lambda model: model.translate(LINES),
     "recurrent": lambda model: model.translate(LINES),
@@ -55,7 +54,7 @@ def test_what_is_saved_answers_as_before(name, tmp_path):
     assert not np.allclose(fresh.model.get_weights()[0], model.model.get_weights()[0])
 
 
-OWN = {"labels", "tags", "max_length", "max_new_tokens", "config", "max_source_length"}
+OWN = {"labels", "max_length", "max_new_tokens", "config", "max_source_length"}
 
 
 def test_lora_and_another_precision_are_merged_and_rounded_back(tmp_path):
@@ -102,13 +101,8 @@ def test_a_run_folder_is_a_preset_with_options_in_its_place(tmp_path):
 
 def test_what_does_not_fit_is_one_line(tmp_path):
     run = write_run(tmp_path / "run")
-    masked = write_run(tmp_path / "masked")
-    config = json.loads((masked / "config.json").read_text())
-    config["model"]["kind"] = "masked"
-    (masked / "config.json").write_text(json.dumps(config))
     for ask, said in (
         (lambda: Classifier.from_preset(run), r"run holds a Translator: expected Translator\.from"),
-        (lambda: Translator.from_preset(masked), "cannot be served"),
         (lambda: Translator.from_preset(run, beams=2), "no option beams; expected some of: max_so"),
         (lambda: Translator.from_preset(run, language="de"), "unknown target language 'de'"),
         (lambda: Translator.from_preset("some/run"), "some/run; a model of the Hugging .*hf://OWN"),
@@ -174,7 +168,7 @@ def test_a_wrong_entry_of_a_config_is_named(name, tmp_path, monkeypatch):
     kind, (config_class, model_class) = config["model"]["kind"], MODELS[config["model"]["kind"]]
     monkeypatch.setitem(MODELS, kind, (config_class, functools.cache(model_class)))
     fields = [*config["model"]["config"]]
-    shared = {("model", "config", field) for field in fields[: 0 if name == "tagger" else -1]}
+    shared = {("model", "config", field) for field in fields[:-1]}
     shared |= {("versions", package) for package in config["versions"]}
     for entry in sorted({*entries(config)} - shared):
         before = functools.reduce(dict.__getitem__, entry, config)

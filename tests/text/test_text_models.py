@@ -1,13 +1,13 @@
-"""Classifier, tagger and completer: against the models' own forward pass, alone and in batches."""
+"""Classifier and completer: against the models' own forward pass, alone and in batches."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from text_models import KINDS, LABELS, LINES, TAGS, by_hand, classifier, tagger, tokenizer
+from text_models import KINDS, LABELS, LINES, by_hand, classifier, tokenizer
 
-from keras_tfmr import Classifier, Tagger
-from keras_tfmr.export.known_answers import ADVERSARIAL
+from keras_tfmr import Classifier
+from keras_tfmr.export.known_answers import ADVERSARIAL, example
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +21,7 @@ def softmax(logits):
 
 def answers(model, signature, texts, rows=slice(None)):
     """What a signature answers to some rows of the request for texts, as NumPy arrays."""
-    declared = model.declared[signature]
-    request = declared.example(texts)
-    columns = (tf.constant(request[name][rows], kind) for name, kind in declared.inputs.items())
+    columns = (tf.constant(column[rows]) for column in example(model, signature, texts).values())
     outputs = model.signatures[signature](*columns)
     return {name: value.numpy() for name, value in outputs.items()}
 
@@ -49,38 +47,6 @@ def test_regress_is_the_probability_of_the_second_of_two_labels():
     outputs = answers(two, "regress_examples", LINES)["outputs"]
     expected = [found.probabilities["en"] for found in two.classify(LINES)]
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
-
-
-WORDS = {
-    LINES[0]: ["Bom", "dia", "!", "Onde", "fica", "a", "estação", "de", "comboios", "?"],
-    "It's 10:30 (or so)…": ["It's", "10:30", "(", "or", "so", ")", "…"],
-    "d'água": ["d'água"],
-    "": [],
-    " \t\n": [],
-    "👋🏽!": ["👋", "🏽", "!"],
-}
-
-
-def test_a_word_has_the_tag_of_its_first_piece():
-    """The pieces of the words joined by spaces, as the tokenizer finds them in the whole text."""
-    model = tagger(max_length=64)
-    beginnings = tokenizer().word_beginnings()
-    for words, found in zip(WORDS.values(), model.tag([*WORDS]), strict=True):
-        assert found.words == words
-        if words:
-            ids = ids_of(" ".join(words), 64)
-            probabilities = softmax(model.model(ids))[0][beginnings[ids[0]]]
-            assert found.tags == [TAGS[i] for i in probabilities.argmax(1)]
-            np.testing.assert_allclose(found.probabilities, probabilities.max(1), atol=1e-5)
-
-
-def test_words_behind_the_longest_text_are_missing_and_said_to_be(models):
-    outputs = answers(models["tagger"], "tag", ["Bom dia", "gato " * 30, "x" * 500, "a " * 9000])
-    assert outputs["truncated"].tolist() == [False, True, True, True]
-    pieces = len(tokenizer().encode(["gato"]).to_list()[0])
-    expected = -(-23 // pieces)  # the words whose first piece is among 23
-    assert [word for word in outputs["words"][1] if word] == [b"gato"] * expected
-    assert outputs["words"][2].tolist()[:2] == [b"x" * 500, b""]
 
 
 def test_greedy_completion_is_the_full_forward_pass_repeated(models):
@@ -181,6 +147,6 @@ def test_labels_and_sizes_that_do_not_fit_are_named(models):
     with pytest.raises(ValueError, match=r"3 classes.*\['a', 'b'\]"):
         Classifier(models["classifier"].model, tokenizer(), ["a", "b"])
     with pytest.raises(ValueError, match="label of its own"):
-        Tagger(models["tagger"].model, tokenizer(), ["a", "b", "c", "a"])
+        Classifier(models["classifier"].model, tokenizer(), ["a", "b", "a"])
     with pytest.raises(ValueError, match="max_new_tokens must be at least 1"):
         KINDS["completer"](max_new_tokens=0)

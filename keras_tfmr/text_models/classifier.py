@@ -1,0 +1,134 @@
+"""Classifiers: a model with its tokenizer, from lists of texts to labels."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_tfmr.signatures.answers import Classification
+from keras_tfmr.signatures.inputs import text_of
+from keras_tfmr.signatures.signature import CLASSIFY, CLASSIFY_EXAMPLES, REGRESS_EXAMPLES
+from keras_tfmr.text.strings import Text
+from keras_tfmr.text.subwords import Tokenizer
+from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, texts_of, traced
+
+
+class Classifier(TextModel):
+    """Labels texts with a model, its tokenizer and the names of its classes.
+
+    Args:
+        model: A `SequenceClassifier`.
+        tokenizer: A `SubwordTokenizer`.
+        labels: The names of the model's classes, in their order.
+        max_length: Maximum number of tokens of a text, its end id included; a longer text is cut.
+
+    Raises:
+        RuntimeError: If Keras does not run on TensorFlow.
+        ValueError: If the vocabulary, the labels or the lengths do not fit the model.
+
+    >>> from keras_tfmr import SequenceClassifier, SubwordTokenizer, TransformerConfig
+    >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
+    >>> config = TransformerConfig.preset("tiny", source_vocab=tokenizer.vocab_size,
+    ...     joint_vocab=False)
+    >>> classifier = Classifier(SequenceClassifier(config, 2), tokenizer, ["pt", "en"])
+    >>> [answer] = classifier.classify(["o gato"])
+    >>> sorted(answer.probabilities), answer.label in ("pt", "en")
+    (['en', 'pt'], True)
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        labels: Iterable[str],
+        *,
+        max_length: int = 128,
+    ) -> None:
+        super().__init__(model, {"text": tokenizer}, max_length)
+        self.tokenizer, self.labels = tokenizer, checked_labels(labels, model)
+        self._check_vocabulary("source_vocab", tokenizer)
+        self._check_positions(max_length, f"max_length={max_length}")
+        self._model = traced(
+            lambda ids: tf.nn.softmax(model(ids, training=False)), ids=([None, None], tf.int32)
+        )
+        of_two_labels = [(REGRESS_EXAMPLES, self._regress_examples)]
+        self._serve(
+            (CLASSIFY, self._classify),
+            (CLASSIFY_EXAMPLES, self._classify_examples),
+            *(of_two_labels if len(self.labels) == 2 else ()),
+        )
+
+    def classify(self, texts: Iterable[Text], batch_size: int = BATCH) -> list[Classification]:
+        """The labels of each text.
+
+        Args:
+            texts: List of str or bytes.
+            batch_size: The number of texts, of similar length, that are answered together.
+
+        Returns:
+            List of `Classification`, one for each text.
+        """
+        return self._answers(CLASSIFY, text_of(texts), batch_size)
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "tokenizer": self.tokenizer,
+            "labels": self.labels,
+            "max_length": self.max_length,
+        }
+
+    def to_metadata(self) -> dict[str, Any]:
+        return {"max_length": self.max_length, "labels": self.labels}
+
+    def _classify(self, text):
+        """`text` string [batch] -> the labels, the most probable first.
+
+        `label` string and `truncated` bool, both [batch]; `labels` string and `probabilities`
+        float32, both [batch, classes]. A text that is too long is cut, and `truncated` is True.
+        """
+        probabilities, truncated = self._probabilities(text)
+        sorted_probabilities, order = tf.nn.top_k(probabilities, len(self.labels))
+        labels = tf.gather(tf.constant(self.labels), order)
+        return {
+            "label": labels[:, 0],
+            "labels": labels,
+            "probabilities": sorted_probabilities,
+            "truncated": truncated,
+        }
+
+    def _classify_examples(self, inputs):
+        """Examples [batch] -> `classes` string, `scores` float32 [batch, classes], in model order.
+
+        For TensorFlow Serving's Classify.
+        """
+        probabilities, _ = self._probabilities(texts_of(inputs))
+        classes = tf.tile(tf.constant([self.labels]), [tf.shape(probabilities)[0], 1])
+        return {"classes": classes, "scores": probabilities}
+
+    def _regress_examples(self, inputs):
+        """Examples [batch] -> `outputs` float32 [batch], the probability of the second label.
+
+        For TensorFlow Serving's Regress.
+        """
+        probabilities, _ = self._probabilities(texts_of(inputs))
+        return {"outputs": probabilities[:, 1]}
+
+    def _probabilities(self, text):
+        """Strings [batch] -> float32 [batch, classes], bool [batch]."""
+        text = tf.ensure_shape(text, [None])
+        ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
+        return self._model(at_least_one(ids))[: tf.size(text)], truncated
+
+
+def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:
+    """The labels as a list of str; raises a ValueError unless there is one for each class."""
+    labels = list(labels)
+    if len(labels) != model.num_classes or len(set(labels)) != len(labels):
+        raise ValueError(
+            f"The model has {model.num_classes} classes, each of which needs a label of its own. "
+            f"Received: {labels}"
+        )
+    if not all(isinstance(label, str) and label for label in labels):
+        raise ValueError(f"A label must be a str of at least one character. Received: {labels}")
+    return labels
