@@ -76,9 +76,10 @@ def begin(asked, folder, workers):
     from training.data import prepare
     from training.run import run_folder, transfer
     from training.settings.init_from import Start
+    from training.settings.training_config import FREE
 
     check_apart(asked, folder)
-    about = (asked.to_dict(), asked.free(), asked.overwrite)
+    about = (asked.to_dict(), FREE, asked.overwrite)
     before = run_folder.begin(folder, *about) if workers.chief else workers.read_config(folder)
     with blaming(f"{folder.config}: arguments"):
         settings = run_folder.settle(asked, before)

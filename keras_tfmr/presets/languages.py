@@ -12,7 +12,7 @@ _SHORT = {
 def is_of_phrasebook(config):
     """Whether a run's config is that of one on the built-in phrasebook only."""
     settings = config.get("arguments", {})
-    return settings.get("data", True) in ([], ()) and settings.get("source", True) is None
+    return settings.get("data", True) in ([], ()) and settings.get("source") is None
 
 
 def languages_of(config):

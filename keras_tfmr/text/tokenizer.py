@@ -5,6 +5,7 @@ the vocabulary lacks are encoded as bytes, so that no text is unknown.
 """
 
 import io
+import re
 from collections.abc import Iterable
 from typing import Self
 
@@ -118,9 +119,13 @@ class SubwordTokenizer(Tokenizer):
                 minloglevel=2,
             )
         except RuntimeError as error:
+            least = re.search(r"(\d+) vs (\d+)", str(error))  # "smaller than required_chars"
+            if not least:
+                raise
             raise ValueError(
-                f"cannot learn {vocab_size} subwords from {len(lines)} lines: bytes, symbols and "
-                f"special ids take {260 + len(symbols)} ids, and each character needs one ({error})"
+                f"vocab_size must be at least {least[2]} for these {len(lines)} lines: bytes, "
+                f"symbols and special ids take {260 + len(symbols)}, and each character needs one. "
+                f"Received: {vocab_size}"
             ) from error
         return cls(model.getvalue())
 

@@ -140,7 +140,7 @@ def test_a_long_text_is_learned_from_evenly_spaced_lines():
 def test_errors_name_what_was_received(tmp_path):
     with pytest.raises(ValueError, match="no text to learn a vocabulary from in 2 lines"):
         SubwordTokenizer.learn(["", " "])
-    with pytest.raises(ValueError, match="cannot learn 200 subwords from 21 lines"):
+    with pytest.raises(ValueError, match=r"must be at least \d+ for these 21 lines.*Received: 200"):
         SubwordTokenizer.learn(TEXT, vocab_size=200)
     (tmp_path / "broken.model").write_bytes(b"not a model")
     with pytest.raises(ValueError, match=r"broken\.model: not a SentencePiece model"):

@@ -12,7 +12,6 @@ from training import import_marian
 from training.command.disk import RunError
 from training.run.run_folder import RunFolder
 from training.run.transfer import LEAST_BIAS
-from training.settings.command_line import completed
 from training.settings.init_from import Start
 from training.settings.training_config import TrainingConfig
 
@@ -73,11 +72,11 @@ def test_a_published_model_is_tuned_and_its_licence_kept(data, tmp_path, capsys)
 
 def test_what_contradicts_the_other_run_is_an_error(whole, data, capsys):
     for option, said in (
-        (["--set", "d_model=32"], "--set d_model is that of --init_from"),
-        (["--set", "encoder_layers=4"], "--set encoder_layers is that of --init_from"),
-        (["--vocab_size", "8000"], "--vocab_size is that of --init_from"),
-        (["--preset", "big"], "--preset is that of --init_from"),
-        (["--model", "rnnsearch"], "--model is that of --init_from"),
+        (["--set", "d_model=32"], "d_model is that of --init_from"),
+        (["--set", "encoder_layers=4"], "encoder_layers is that of --init_from"),
+        (["--vocab_size", "8000"], "vocab_size is that of --init_from"),
+        (["--preset", "big"], "preset is that of --init_from"),
+        (["--model", "rnnsearch"], "model is that of --init_from"),
     ):
         with pytest.raises(SystemExit):
             train("--init_from", whole, "--data", data, *option)
@@ -86,7 +85,7 @@ def test_what_contradicts_the_other_run_is_an_error(whole, data, capsys):
 
 def test_what_agrees_with_the_other_run_is_none_and_the_rate_is_lower(whole):
     given = {"init_from": str(whole), "d_model": 16, "preset": "tiny", "vocab_size": 300}
-    settings = TrainingConfig(**completed(given, TrainingConfig)).resolved()
+    settings = TrainingConfig(**Start(whole).settings_for(given, TrainingConfig)).resolved()
     assert settings.warmup_steps == 100
     fresh = TrainingConfig(preset="tiny").resolved()
     assert settings.learning_rate == pytest.approx(fresh.learning_rate / 3)
@@ -99,9 +98,11 @@ def test_what_is_no_run_is_named(tmp_path, whole):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(RunError, match=r"not a finished run: it has no weights/best\.weights"):
         Start(tmp_path)
-    for part, name in (("arguments", "preset"), ("arguments", "vocab_size"), ("model", "config")):
-        config = json.loads(text)
-        config[part][name] = {"d_model": "a"}
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        with pytest.raises(RunError, match=rf"config\.json: {part}\.{name}"):
-            Start(tmp_path)
+    config = json.loads(text)
+    config["arguments"]["preset"] = "other"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for path in ("weights/best.weights.h5", "results.json"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    with pytest.raises(RunError, match=r"config\.json: arguments\.preset 'other' is unknown"):
+        Start(tmp_path).settings_for({}, TrainingConfig)

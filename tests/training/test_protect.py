@@ -14,7 +14,7 @@ from training.corpus.protect import PairProtection
 from training.data import encode
 from training.run.run_folder import RunFolder, begin, settle
 from training.settings.init_from import Start
-from training.settings.training_config import TrainingConfig
+from training.settings.training_config import FREE, TrainingConfig
 from training.tasks import TranslationTask
 
 SPANS = ("`c`", "<b>", "</b>", "{x}", "--o", "https://a.b/c")
@@ -97,7 +97,7 @@ def test_runs_without_slots_go_on_without_and_new_ones_have_them(tmp_path):
         folder.config,
         {"model": {"kind": "transformer", "config": {}}, "arguments": known, "asked": known},
     )
-    before = begin(folder, asked.to_dict(), asked.free())
+    before = begin(folder, asked.to_dict(), FREE)
     assert settle(asked, before).protect == () and settle(asked).protect == DEFAULT
     assert settle(TrainingConfig(protect=("none",)).resolved()).protect == ()
 

@@ -22,7 +22,7 @@ from training.run.checkpoints import Checkpoints, damage, restore
 from training.run.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
 from training.run.run_folder import RunFolder, begin, run_lock
 from training.settings import training_config
-from training.settings.training_config import TrainingConfig
+from training.settings.training_config import FREE, TrainingConfig
 
 MODEL = {"kind": "transformer", "config": {}}
 
@@ -169,19 +169,18 @@ def test_what_stands_against_a_run_is_said(tmp_path):
     folder.write_config(
         {"model": MODEL, "arguments": settings.to_dict() | {"precision": "float32"}}
     )
-    free = settings.free()
     for changes, message in (
         ({"seed": 2}, r"an unfinished run with other settings \(seed: 1, now 2\): repeat its"),
         ({"minutes": 8.0}, r"minutes: 9, now 8\.0.*; --steps N changes its length"),
         ({"precision": "mixed_bfloat16"}, "precision: float32, now mixed_bfloat16"),
     ):
         with pytest.raises(RunError, match=message):
-            begin(folder, settings.to_dict() | changes, free)
+            begin(folder, settings.to_dict() | changes, FREE)
     folder.results.touch()
     with pytest.raises(RunError, match="holds the finished run of this command"):
-        begin(folder, settings.to_dict(), free, overwrite=True)
+        begin(folder, settings.to_dict(), FREE, overwrite=True)
     (tmp_path / "mine").touch()
-    assert begin(folder, settings.to_dict() | {"seed": 2}, free, overwrite=True) is None
+    assert begin(folder, settings.to_dict() | {"seed": 2}, FREE, overwrite=True) is None
     assert folder.results.exists()  # until the new run has read its corpus
     folder.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -1,159 +1,171 @@
-"""The command line of training: an option for each setting, `--config` and `--set`.
+"""The command line of training: options, `--config` and `--set`.
 
 Nothing here imports Keras, so that `--help` is instant.
 """
 
-import contextlib
+import argparse
 import dataclasses
-import functools
 import json
 from pathlib import Path
 
+from keras_tfmr.text.spans import PATTERNS
 from training.command import scripts
-from training.settings.fields import what_is_wrong
-from training.settings.training_config import INSTEAD, TrainingConfig
+from training.settings.recipes import PRESETS
+from training.settings.training_config import TextConfig, TrainingConfig
+
+LISTS = ("data", "validation", "tag", "filters", "languages", "protect")
+LENGTHS = ("minutes", "epochs", "steps")
+PRESETS_IN_WORDS = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS.items())
+# (option, type, what its value is, help)
+OF_TRANSLATORS = (
+    ("data", list, "FILE", "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, "
+     ".xz, .zst), patterns such as 'part-*.tsv', tatoeba:por-eng, or multi30k:en-de; weights, as "
+     "in a.tsv:3 b.tsv:1, set the fraction of each (default: the built-in phrasebook)"),
+    ("source", str, "FILE", "source lines, instead of --data"),
+    ("target", str, "FILE", "target lines, one for each line of --source"),
+    ("validation", list, "FILE", "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a "
+     "source and a target file (default: pairs held out of the training pairs)"),
+    ("tag", list, "FILE=TAG", "put TAG in front of the sources from FILE"),
+    ("filters", list, "NAME", "filters that drop pairs: identical, length_ratio, language"),
+    ("protect", list, "NAME", f"spans to leave untranslated: names from {', '.join(PATTERNS)}, and "
+     "regular expressions, or none (default: all names but number)"),
+    ("init_from", str, "RUN", "begin with the weights and vocabulary of this finished or imported "
+     "run"),
+    ("output", str, "DIR", "run folder; an unfinished run in it is resumed (default: "
+     "runs/phrasebook or runs/translator)"),
+    ("model", str, "NAME", f"kind of model: {', '.join(PRESETS)} (default: transformer)"),
+    ("num_beams", int, "N", "beam width of the final evaluation and of the export (default: 4)"),
+)  # fmt: skip
+OF_TEXT_TASKS = (
+    ("task", str, "TASK", "what to learn: classify, a label for each text, or language, the next "
+     "token (default: classify)"),
+    ("data", list, "FILE", "files to learn from, also .gz, .bz2, .xz or .zst: TEXT<TAB>LABEL lines "
+     "or plain text (default: sentences of the built-in phrasebook)"),
+    ("validation", list, "FILE", "texts to evaluate on, in the form of --data (default: texts held "
+     "out of --data)"),
+    ("init_from", str, "RUN", "begin with the subwords and weights of this finished run of the "
+     "same task; a classifier's labels may be others"),
+    ("output", str, "DIR", "run folder; an unfinished run in it is resumed (default: runs/TASK)"),
+)  # fmt: skip
+OPTIONS = (
+    ("minutes", float, "X", "train for about X minutes: updates are timed for up to a quarter of "
+     "them, and their number is fixed then (default: 30; the phrasebook has a number of updates)"),
+    ("steps", int, "N", "stop after N updates"),
+    ("patience", int, "N", "stop after N validations with worse scores than the best"),
+    ("target_score", float, "X", "stop when a validation reaches this score: BLEU, or the first "
+     "one of the task"),
+    ("validate_steps", int, "N", "validate every N updates, at the end of a row of history.csv "
+     "(default: 500, phrasebook 300)"),
+    ("preset", str, "NAME", "size and training recipe of the model; "
+     f"{PRESETS_IN_WORDS} (default: small)"),
+    ("dropout_rate", float, "X", "fraction of the values dropped in training, in [0, 1) (default: "
+     "the preset's)"),
+    ("vocab_size", int, "N", "number of subwords (default: 8000)"),
+    ("learning_rate", float, "X", "learning rate at the end of the warm-up (default: the "
+     "preset's)"),
+    ("ema", float, "X", "decay of the weights' moving average; 0 for none (default: 0.999)"),
+    ("tokens_per_batch", int, "N", "target positions in a batch, over all devices (default: the "
+     "preset's)"),
+    ("gradient_accumulation_steps", int, "N", "batches per update (default: the preset's)"),
+    ("precision", str, "POLICY", "float32 or mixed_bfloat16, the policy of the layers (default: "
+     "mixed_bfloat16 if the processor has bfloat16 instructions)"),
+    ("devices", int, "N", "devices of this host to train on (default: 1)"),
+    ("cluster", str, "KIND", "slurm: its variables list the hosts (default: TF_CONFIG if set)"),
+    ("seed", int, "N", "seed of all random numbers (default: 1)"),
+)  # fmt: skip
 
 
 def parse_arguments(description, arguments=None, config_class=TrainingConfig):
-    """A resolved `TrainingConfig` from command-line arguments; ends the process if they are wrong.
+    """Resolved settings from command-line arguments; ends the process if they are wrong.
 
     Args:
         description: The docstring of the script.
         arguments: Words, or None for those of the process.
         config_class: `TrainingConfig` or `TextConfig`.
     """
-    parser, own = scripts.parser(description), config_class.own_fields()
-    fields = {field.name: field for field in dataclasses.fields(config_class)}
-    parser.add_argument(
-        "--config", metavar="FILE", type=Path,
-        help="settings from a YAML or JSON file, such as a run's config.json",
-    )  # fmt: skip
-    others = [name for name, field in own.items() if not field.metadata["flag"]]
-    parser.add_argument(
-        "--set", metavar="NAME=VALUE", nargs="+", default=(),
-        help="any setting by its name, and commas between the values of a list; without an option "
-        f"of their own: {', '.join(others)}",
-    )  # fmt: skip
-    for name, field in own.items():
-        if field.metadata["flag"]:
-            about = {"default": field.default, "help": told(field)}
-            parser.add_argument(f"--{name}", **about, **read_as(field))
-    options, unknown = parser.parse_known_args(arguments)
+    parser = scripts.parser(description, argument_default=argparse.SUPPRESS)
+    add = parser.add_argument
+    own = OF_TEXT_TASKS if config_class is TextConfig else OF_TRANSLATORS
+    for name, kind, metavar, about in (*own, *OPTIONS):
+        if kind is list:
+            add(f"--{name}", nargs="+", action="extend", metavar=metavar, help=about)
+        else:
+            add(f"--{name}", type=kind, metavar=metavar, help=about)
+    again = "delete an earlier run in the folder; an unfinished run of exactly this command is "
+    add("--overwrite", action="store_true", help=f"{again}resumed instead")
+    add("--no_export", dest="export", action="store_false", help="do not export the trained model")
+    file = "settings from a YAML or JSON file, such as a run's config.json"
+    add("--config", metavar="FILE", type=Path, default=None, help=file)
+    known = {field.name for field in dataclasses.fields(config_class)}
+    others = known - {name for name, *_ in (*own, *OPTIONS)} - {"overwrite", "export"}
+    anything = "any setting by its name, and commas between the values of a list; without an "
+    anything += f"option of their own: {', '.join(sorted(others))}"
+    add("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=anything)
+    given = vars(parser.parse_args(arguments))
     try:
-        check_known(unknown, others)
-        assignments = [assigned(word, fields) for word in options.set]
-        assignments += [(o.dest, value) for o, value in parser.given.items() if o.dest in own]
-        given, values = together(assignments, fields), read_config(options.config, fields)
-        for name in given:
-            for other in INSTEAD.get(name, ()):
-                values.pop(other, None)
-        values |= given
+        path, words = given.pop("config"), given.pop("set")
+        for name, value in map(assigned, words):
+            if name in given:
+                raise ValueError(f"{name} is given twice: {given[name]!r} and {value!r}")
+            given[name] = value
+        given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+        values = merged(read_config(path), given)
+        if unknown := sorted({*values} - known):
+            raise ValueError(f"unknown setting {', '.join(unknown)}")
         if values.get("init_from"):
-            values = completed(values, config_class)
-        settings = config_class(**values)
-        settings.check_read(given)
-        return settings.resolved()
+            from training.settings.init_from import Start  # reads with Keras
+
+            values = Start(values["init_from"]).settings_for(values, config_class)
+        return config_class(**values).resolved()
     except (ValueError, OSError) as error:
         parser.error(str(error))
 
 
-def told(field):
-    """The help of a setting, with its range in front of its default."""
-    text, default, rest = field.metadata["help"].partition(" (default")
-    words = field.metadata["range"].words if field.metadata["range"] else ""
-    is_number = field.type in (int, float) and words
-    return f"{text}, {words}{default}{rest}" if is_number else f"{text}{default}{rest}"
-
-
-def read_as(field):
-    """Arguments of argparse for a setting, from its type."""
-    if field.type is bool:
-        return {"action": scripts.Switch if field.default else "store_true"}
-    if field.type in (int, float):
-        return {"type": field.type, "metavar": "N" if field.type is int else "X"}
-    about = {"nargs": "+"} if field.type is tuple else {}
-    choices, metavar = field.metadata["choices"], field.metadata["metavar"]
-    return about | ({"choices": choices} if choices else {"metavar": metavar})
-
-
-def check_known(words, settings):
-    """Raises a ValueError for words that are no options, and says which are settings."""
-    names = [word.partition("=")[0].removeprefix("--").removeprefix("no_") for word in words]
-    hints = [f": use --set {name}=VALUE" for name in names if name in settings]
-    if words:
-        raise ValueError(f"unrecognized arguments: {' '.join(words)}{''.join(hints[:1])}")
-
-
-def together(assignments, fields):
-    """{setting: value} of (setting, value); lists add up, and another may be given once."""
-    values = {}
-    for name, value in assignments:
-        if fields[name].type is tuple:
-            values[name] = (*values.get(name, ()), *value)
-        elif name in values:
-            raise ValueError(f"{name} is given twice: {values[name]!r} and {value!r}")
-        else:
-            values[name] = value
-    return values
-
-
-def read_config(path, fields):
+def read_config(path):
     """{setting: value} of a YAML or JSON file; of the entry `arguments` of a run's config.json."""
     if path is None:
         return {}
     import yaml
 
-    class Loader(yaml.SafeLoader):
-        """Names what is in a mapping twice."""
-
-    pairs = functools.partial(Loader.construct_pairs, deep=True)
-    Loader.add_constructor("tag:yaml.org,2002:map", lambda *where: once(pairs(*where)))
     try:
-        text, is_yaml = path.read_text(encoding="utf-8"), path.suffix.lower() in (".yaml", ".yml")
-        values = yaml.load(text, Loader) if is_yaml else json.loads(text, object_pairs_hook=once)
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"--config {path}: {' '.join(str(error).split())}") from error
     if isinstance(values, dict):
         values = values.get("arguments", values)
     if not isinstance(values, dict):
-        raise ValueError(
-            f"--config {path}: expected settings by name. Received: {str(values)[:80]}"
-        )
-    if unknown := sorted({*values} - {*fields}):
-        raise ValueError(f"--config {path}: unknown setting {', '.join(unknown)}")
-    values = {name: value for name, value in values.items() if value is not None}
-    for name, value in values.items():
-        if wrong := what_is_wrong(fields[name], value):
-            raise ValueError(f"--config {path}: {name} {wrong}")
-    return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+        raise ValueError(f"--config {path}: expected settings by name. Received: {values!r:.80}")
+    values = {str(name): value for name, value in values.items() if value is not None}
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
-def once(pairs):
-    """{name: value} of pairs; raises a ValueError if a name has two values."""
-    values = {str(name): value for name, value in pairs}
-    if len(values) < len(pairs):
-        names = [str(name) for name, _ in pairs]
-        raise ValueError(f"given twice: {next(n for n in names if names.count(n) > 1)}")
-    return values
+def merged(values, given):
+    """The values of a file with those that are given instead; one length or corpus for another."""
+    left_out = set()
+    if not given.keys().isdisjoint(LENGTHS):
+        left_out.update(LENGTHS)
+    if "source" in given:
+        left_out.add("data")
+    return {name: v for name, v in values.items() if name not in left_out} | given
 
 
-def assigned(word, fields):
-    """(setting, value) of a word NAME=VALUE; a value of another type stays the text that it is."""
+def assigned(word):
+    """(setting, value) of a word NAME=VALUE; a value that is no number stays the text that it is.
+
+    >>> assigned("d_model=32"), assigned("languages=pt,en")
+    (('d_model', 32), ('languages', ('pt', 'en')))
+    """
     name, equals, text = word.partition("=")
-    if not equals or name not in fields:
+    if not equals:
         raise ValueError(f"--set needs NAME=VALUE of a setting. Received: {word!r}")
-    kind = fields[name].type
-    if kind is bool:
-        return name, {"true": True, "false": False}.get(text, text)
-    if kind is tuple:
+    if name in LISTS:
         return name, tuple(text.split(","))
-    with contextlib.suppress(ValueError):
-        return name, kind(text)
+    if text in ("true", "false"):
+        return name, text == "true"
+    for kind in (int, float):
+        try:
+            return name, kind(text)
+        except ValueError:
+            pass
     return name, text
-
-
-def completed(given, config_class):
-    """The given settings, with those that follow from the run that the training begins from."""
-    from training.settings.init_from import Start
-
-    return Start(given["init_from"]).settings_for(given, config_class)

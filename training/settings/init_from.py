@@ -4,9 +4,8 @@ from pathlib import Path
 
 from keras_tfmr.presets.folder import PresetFolder
 from training.command.disk import RunError, sha256
-from training.settings.fields import what_is_wrong
 from training.settings.recipes import RECIPES
-from training.settings.training_config import NOTHING, SIZES, TrainingConfig
+from training.settings.training_config import NOTHING, SIZES
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 
@@ -19,7 +18,6 @@ class Start:
 
     Attributes:
         kind: Of the model.
-        model: The setting of that name.
         config: The model's config, a dictionary.
         settings: {setting: value} of the run.
         weights: The file that holds the weights.
@@ -30,8 +28,6 @@ class Start:
         self.described = self.folder.read_config()
         self.settings = self.described["arguments"]
         self.kind, self.config = (self.described["model"][n] for n in ("kind", "config"))
-        self.model = self.kind if self.kind in RECIPES else "transformer"
-        self._check_settings()
         self.weights = self.folder.best
         for file in (self.weights, self.folder.results):
             if not file.exists():
@@ -50,52 +46,37 @@ class Start:
             ValueError: If the run is of another task, or a given setting contradicts it.
         """
         task = given.get("task", config_class.task)
-        self._check_kind(task)
+        kinds = tuple(RECIPES) if task == "translation" else (task,)
+        if self.kind not in kinds:
+            raise ValueError(
+                f"a run of {task} can begin from one of {' or '.join(kinds)}. Received: "
+                f"--init_from {self.path}, a run of {self.kind}"
+            )
+        model = self.kind if task == "translation" else "transformer"
         preset = self.settings.get("preset", RECIPE)
+        if preset not in RECIPES[model]:
+            raise RunError(f"{self.folder.config}: arguments.preset {preset!r} is unknown")
         fixed = {
-            "model": self.model,
             "preset": preset,
-            "joint_vocab": self.config["joint_vocab"],
             "vocab_size": self.settings.get("vocab_size", self.config["target_vocab"]),
         }
-        if self.model == "transformer":
+        if model == "transformer":
             fixed |= {name: self.config[name] for name in SIZES}
-        fixed = {name: value for name, value in fixed.items() if config_class.reads(name, task)}
+        if task == "translation":
+            fixed |= {"model": model, "joint_vocab": self.config["joint_vocab"]}
+        else:
+            del fixed["decoder_layers" if task == "classify" else "encoder_layers"]
         for name, value in fixed.items():
             if given.get(name, value) != value:
                 raise ValueError(
-                    f"{config_class.spelt(name)} is that of --init_from {self.path}, {value}: "
-                    f"leave it out. Received: {given[name]}"
+                    f"{name} is that of --init_from {self.path}, {value}: leave it out. "
+                    f"Received: {given[name]}"
                 )
-        defaults = RECIPES[self.model][preset].for_tuning()
+        defaults = RECIPES[model][preset].for_tuning()
         defaults["dropout_rate"] = self.config["dropout_rate"]
         if task == "translation":
             defaults["protect"] = self._protection(given)
         return {**defaults, **given, **fixed}
-
-    def _check_settings(self):
-        """Raises a RunError unless the settings and sizes that another run takes over are right."""
-        fields, recipes = TrainingConfig.__dataclass_fields__, RECIPES[self.model]
-        sizes = (*(SIZES if self.model == "transformer" else ()), "joint_vocab", "dropout_rate")
-        entries = {("model.config", name): self.config.get(name, "") for name in sizes}
-        for name in self.settings.keys() & {"preset", "vocab_size", "protect"}:
-            entries["arguments", name] = self.settings[name]
-        for (part, name), value in entries.items():
-            wrong = what_is_wrong(fields[name], value)
-            if name == "preset" and value not in recipes:
-                wrong = f"must be one of {', '.join(recipes)}. Received: {value!r}"
-            if wrong:
-                raise RunError(f"{self.folder.config}: {part}.{name} {wrong}")
-
-    def _check_kind(self, task):
-        """Raises a ValueError unless a task can begin from a run of this kind."""
-        kinds = tuple(RECIPES) if task == "translation" else (task,)
-        if self.kind not in kinds:
-            what = "a translator" if task == "translation" else f"a run of --task {task}"
-            raise ValueError(
-                f"{what} can begin from a run of {' or '.join(kinds)}. Received: --init_from "
-                f"{self.path}, a run of {self.kind}"
-            )
 
     def _protection(self, given):
         """The default of what is protected; a ValueError if the vocabulary has no slots for it."""
