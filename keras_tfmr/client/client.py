@@ -12,15 +12,8 @@ import grpc
 
 from keras_tfmr.client import serving_pb2, tensors
 from keras_tfmr.client.errors import ServingError, from_status
+from keras_tfmr.signatures import answers
 from keras_tfmr.signatures import signature as signatures
-from keras_tfmr.signatures.answers import (
-    Classification,
-    Completion,
-    Document,
-    Explanation,
-    Likelihood,
-    Translation,
-)
 from keras_tfmr.signatures.inputs import Inputs, pairs_of, sampling_of, terms_of, text_of
 from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.strings import Text
@@ -37,35 +30,24 @@ EXPLAINED = 8  # most texts of a request of `explain`, whose answers are large
 SERVICE_CONFIG = {
     # A name with several addresses, such as a headless service: requests go to each in turn.
     "loadBalancingConfig": [{"round_robin": {}}],
-    "methodConfig": [
-        {
-            "name": [{}],  # all methods
-            "retryPolicy": {  # after some 1, 2, 4 and 8 s; gRPC allows no more than five attempts
-                "maxAttempts": 5,
-                "initialBackoff": "1s",
-                "backoffMultiplier": 2,
-                "maxBackoff": "8s",
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ],
-}
+    "methodConfig": [{"name": [{}], "retryPolicy": {  # of all methods; gRPC allows five attempts
+        "maxAttempts": 5, "initialBackoff": "1s", "backoffMultiplier": 2, "maxBackoff": "8s",
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }}],
+}  # fmt: skip
 
 
 class ServingClient:
     """A client of a text model behind TensorFlow Serving, over gRPC.
 
     Its calls are those of `Translator`, `Classifier` and `Completer`, each for the export of such a
-    model. They take a list of str or bytes of any length, of which bytes that are not UTF-8 are
-    read as U+FFFD, and return a list with an answer for each, in order. Threads may share one
-    client. A process that forks makes its clients after the fork, as gRPC demands.
+    model. They take a list of str or bytes of any length and return a list with an answer for each,
+    in order. Threads may share a client; processes that fork make theirs afterwards.
 
     A list is sent in batches, four of them at a time. If one fails, the call raises a
-    `ServingError`, whose subclass says why; it names the batch's texts and holds the answers to
-    those before.
-
-    While the server is unavailable, as while it starts, gRPC sends a request up to five times, over
-    some 15 seconds, within the timeout.
+    `ServingError`, whose subclass says why; it names the texts of the batch and holds the answers
+    to those before. While the server is unavailable, as while it starts, gRPC sends a request up to
+    five times, over some 15 seconds, within the timeout.
 
     Args:
         server: `HOST:PORT`, or `dns:///NAME:PORT`.
@@ -73,16 +55,14 @@ class ServingClient:
         version: Its version number; None for the newest.
         label: Its version label, instead of a number.
         headers: Metadata of each request, such as a gateway's token, by names in lower case:
-            `{"authorization": "Bearer …"}`. The attribute `headers` is read at each request: put a
-            new token there.
-        timeout: Seconds that a request may take, retries included. A list of several batches may
-            take longer: each batch has its own.
+            `{"authorization": "Bearer …"}`. The attribute is read at each request, so that a new
+            token can be put there.
+        timeout: Seconds that a request may take, retries included; each batch is a request.
         retry: Whether to send a request again while the server is unavailable.
         credentials: For TLS, such as `grpc.ssl_channel_credentials()`; None for a plain connection.
         batch_size: Largest number of texts in a request.
 
     Raises:
-        TypeError: If an argument is of another type.
         ValueError: If the server is no such address, both a version and a label are given, a header
             cannot be sent, or the timeout or the batch size is out of range.
 
@@ -106,6 +86,8 @@ class ServingClient:
     ) -> None:
         if version is not None and label is not None:
             raise ValueError(f"Give a version or a label, not both. Received: {version}, {label!r}")
+        if not re.fullmatch(r"(dns:///)?[^/]+:\d+", server):
+            raise ValueError(f"server must be HOST:PORT, as 127.0.0.1:8500. Received: {server!r}")
         if not 0 < timeout < math.inf:
             raise ValueError(f"timeout must be a positive number of seconds. Received: {timeout}")
         if batch_size < 1:
@@ -116,7 +98,7 @@ class ServingClient:
         self._spec = serving_pb2.ModelSpec(name=model, version_label=label)
         if version is not None:
             self._spec.version.value = version
-        options = _channel_options(_host_of(server), retry)
+        options = _channel_options(server, retry)
         if credentials is None:
             self._channel = grpc.insecure_channel(server, options)
         else:
@@ -137,30 +119,27 @@ class ServingClient:
     def status(self) -> list[tuple[int, str, str]]:
         """The versions of the model on the server: a list of (version, state, message)."""
         request = serving_pb2.GetModelStatusRequest(model_spec=self._spec)
-        try:
-            response = self._get_status(request, timeout=self.timeout, metadata=self._metadata())
-        except grpc.RpcError as error:
-            raise self._error(error) from error
+        call = self._get_status.future(request, timeout=self.timeout, metadata=self._metadata())
         return [
             (version.version, STATES.get(version.state, "UNKNOWN"), version.status.error_message)
-            for version in response.model_version_status
+            for version in self._result(call).model_version_status
         ]
 
-    def translate(self, texts: Iterable[Text]) -> list[Translation]:
+    def translate(self, texts: Iterable[Text]) -> list[answers.Translation]:
         """The best translation of each text, a str with a score."""
         return self._ask(signatures.TRANSLATE, text_of(texts))
 
-    def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
+    def translate_nbest(self, texts: Iterable[Text]) -> list[list[answers.Translation]]:
         """The n best translations of each text, or fewer, best first; the export fixes n."""
         return self._ask(signatures.TRANSLATE_NBEST, text_of(texts))
 
-    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
+    def translate_document(self, texts: Iterable[Text]) -> list[answers.Document]:
         """The translation of each text sentence by sentence, whatever its length."""
         return self._ask(signatures.TRANSLATE_DOCUMENT, text_of(texts))
 
     def translate_with_terms(
         self, texts: Iterable[Text], terms: Mapping[str, str]
-    ) -> list[Translation]:
+    ) -> list[answers.Translation]:
         """The best translation of each text, in which terms have given translations.
 
         `Translator.translate_with_terms` says where. Only those terms that may occur in a text are
@@ -168,15 +147,15 @@ class ServingClient:
         """
         return self._ask(signatures.TRANSLATE_WITH_TERMS, terms_of(texts, terms))
 
-    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
+    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[answers.Likelihood]:
         """The log-probability of each reference as a translation of its text."""
         return self._ask(signatures.SCORE, pairs_of(texts, references))
 
-    def explain(self, texts: Iterable[Text]) -> list[Explanation]:
+    def explain(self, texts: Iterable[Text]) -> list[answers.Explanation]:
         """What each token of each translation attended to; texts are sent eight at a time."""
         return self._ask(signatures.EXPLAIN, text_of(texts), EXPLAINED)
 
-    def classify(self, texts: Iterable[Text]) -> list[Classification]:
+    def classify(self, texts: Iterable[Text]) -> list[answers.Classification]:
         """The labels of each text, with their probabilities."""
         return self._ask(signatures.CLASSIFY, text_of(texts))
 
@@ -189,7 +168,7 @@ class ServingClient:
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int | None = None,
-    ) -> list[Completion]:
+    ) -> list[answers.Completion]:
         """One continuation of each prompt; an empty prompt starts a new text.
 
         Args:
@@ -203,7 +182,7 @@ class ServingClient:
         inputs = sampling_of(prompts, length, temperature, top_k, top_p, seed)
         return self._ask(signatures.COMPLETE, inputs)
 
-    def log_prob(self, texts: Iterable[Text]) -> list[Likelihood]:
+    def log_prob(self, texts: Iterable[Text]) -> list[answers.Likelihood]:
         """The log-probability of each whole text, its end included."""
         return self._ask(signatures.LOG_PROB, text_of(texts))
 
@@ -216,21 +195,21 @@ class ServingClient:
         batches = [slice(start, min(start + size, count)) for start in range(0, count, size)]
         unsent = iter(batches)
         calls: collections.deque[Any] = collections.deque()
-        answers: list[Answer] = []
+        found: list[Answer] = []
         try:
             for batch in batches:
                 for rows in itertools.islice(unsent, REQUESTS - len(calls)):
                     part = {name: values[rows] for name, values in inputs.items()}
                     calls.append(self._sent(signature, part))
                 where = f"texts[{batch.start}:{batch.stop}] of {count}: " if count > size else ""
-                answers += self._received(signature, calls.popleft(), batch, where)
+                found += self._received(signature, calls.popleft(), batch, where)
         except ServingError as error:
-            error.answers = answers
+            error.answers = found
             raise
         finally:
             for call in calls:
                 call.cancel()
-        return answers
+        return found
 
     def _sent(self, signature, inputs):
         """The future of the answer to one request."""
@@ -242,35 +221,32 @@ class ServingClient:
 
     def _received(self, signature, call, batch, where):
         """The answers to one request, of the texts of a batch."""
-        try:
-            outputs = call.result().outputs
-        except grpc.RpcError as error:
-            raise self._error(error, where) from error
+        outputs = self._result(call, where).outputs
         try:
             lists = {name: tensors.to_lists(proto) for name, proto in outputs.items()}
-            answers = signature.read(lists)
-            if len(answers) != (wanted := batch.stop - batch.start):
-                raise ValueError(f"has {len(answers)} rows. Expected: {wanted}")
+            found = signature.read(lists)
+            if len(found) != (wanted := batch.stop - batch.start):
+                raise ValueError(f"has {len(found)} rows. Expected: {wanted}")
         except (IndexError, TypeError, ValueError) as error:
             what = f"the answer to {signature.name} cannot be read: it {error}"
             raise ServingError(f"{where}{self.server}: {what}") from error
-        return answers
+        return found
 
-    def _error(self, error, where=""):
-        """The exception for an error of gRPC."""
-        details = error.details() or "no details"
-        return from_status(error.code().name, f"{where}{self.server}", details)
+    def _result(self, call, where=""):
+        """The message that a future brings."""
+        try:
+            return call.result()
+        except grpc.RpcError as error:
+            details = error.details()
+            raise from_status(error.code().name, f"{where}{self.server}", details) from error
 
     def _metadata(self):
-        """The headers as gRPC takes them; an error does not show their values."""
+        """The headers as gRPC takes them; its own error would show their values."""
         for name, value in self.headers.items():
-            if not re.fullmatch("[a-z0-9_.-]+", name):
+            if not re.fullmatch("[a-z0-9_.-]+", name) or not re.fullmatch("[ -~]+", value):
                 raise ValueError(
-                    f"A header must have a name in lower case, as authorization. Received: {name!r}"
-                )
-            if not re.fullmatch("[ -~]+", value):
-                raise ValueError(
-                    f"The header {name} must be printable ASCII. Received: {len(value)} characters"
+                    "A header must have a name in lower case and a value of printable ASCII. "
+                    f"Received: {name!r} with {len(value)} characters"
                 )
         return [*self.headers.items()]
 
@@ -282,16 +258,9 @@ class ServingClient:
         )
 
 
-def _host_of(server):
-    """The host of `HOST:PORT`."""
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdecimal() or server.startswith(("http:", "https:")):
-        raise ValueError(f"server must be HOST:PORT, as 127.0.0.1:8500. Received: {server!r}")
-    return host.strip("[]")
-
-
-def _channel_options(host, retry):
+def _channel_options(server, retry):
     """Options that differ from gRPC's defaults, and why."""
+    own = server.startswith(("localhost:", "127.0.0.1:", "[::1]:"))
     return [
         # The default is 4 MiB, less than the attention of a batch of long sentences.
         ("grpc.max_send_message_length", -1),
@@ -303,5 +272,5 @@ def _channel_options(host, retry):
         # Otherwise a new client shares an older client's connection and its backoff.
         ("grpc.use_local_subchannel_pool", 1),
         # No proxy of the environment reaches this machine under these names.
-        ("grpc.enable_http_proxy", int(host not in ("localhost", "127.0.0.1", "::1"))),
+        ("grpc.enable_http_proxy", int(not own)),
     ]

@@ -39,10 +39,6 @@ _KINDS = {
 
 
 def from_status(code: str, server: str, details: str) -> ServingError:
-    """The exception for a gRPC status.
-
-    >>> from_status("NOT_FOUND", "host:8500", "Servable not found for request: Latest(m)").code
-    'NOT_FOUND'
-    """
+    """The exception for the name of a gRPC status and its details."""
     kind, says = _KINDS.get(code, (ServingError, "refused the request"))
     return kind(f"{server} {says}: {details} ({code})", code)

@@ -60,14 +60,9 @@ class Classifier(TextModel):
         )
 
     def classify(self, texts: Iterable[Text], batch_size: int = BATCH) -> list[Classification]:
-        """The labels of each text.
+        """The labels of each text, str or bytes, with their probabilities, in order.
 
-        Args:
-            texts: List of str or bytes.
-            batch_size: The number of texts, of similar length, that are answered together.
-
-        Returns:
-            List of `Classification`, one for each text.
+        Texts of similar length are answered `batch_size` at a time.
         """
         return self._answers(CLASSIFY, text_of(texts), batch_size)
 

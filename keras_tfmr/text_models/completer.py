@@ -88,7 +88,7 @@ class Completer(TextModel):
         seed: int | None = None,
         batch_size: int = BATCH,
     ) -> list[Completion]:
-        """One continuation of each prompt.
+        """One continuation of each prompt, in order.
 
         Args:
             prompts: List of str or bytes; an empty one starts a new text.
@@ -101,9 +101,6 @@ class Completer(TextModel):
                 same text, whatever the other prompts are. None draws a new seed at each call.
             batch_size: The number of prompts, of similar length, that are answered together.
 
-        Returns:
-            List of `Completion`, one for each prompt.
-
         Raises:
             TypeError, ValueError: If an option is no number or out of range.
         """
@@ -115,14 +112,9 @@ class Completer(TextModel):
         return self._answers(COMPLETE, inputs, batch_size)
 
     def log_prob(self, texts: Iterable[Text], batch_size: int = BATCH) -> list[Likelihood]:
-        """The log-probability of each whole text, its end included.
+        """The log-probability of each whole text, its end included, in order.
 
-        Args:
-            texts: List of str or bytes.
-            batch_size: The number of texts, of similar length, that are answered together.
-
-        Returns:
-            List of `Likelihood`, one for each text.
+        Texts of similar length are read `batch_size` at a time.
         """
         return self._answers(LOG_PROB, text_of(texts), batch_size)
 

@@ -25,7 +25,8 @@ from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, sh
 class Translator(TextModel):
     """Translates lists of strings with a model, its tokenizers and a decoding config.
 
-    The translation of a text without visible characters is empty, with score 0.
+    Its calls take a list of str or bytes and return a list with an answer for each, in order. The
+    translation of a text without visible characters is empty, with score 0.
 
     Every protected span of a text stands in the translation exactly once, as it is: where the model
     puts it, or at the end if the translation reaches its maximum length before. Of more than 16
@@ -122,15 +123,12 @@ class Translator(TextModel):
     def translate(
         self, texts: Iterable[Text], batch_size: int = BATCH, *, language: str | None = None
     ) -> list[Translation]:
-        """The best translation of each text.
+        """The best translation of each text, a str with a score.
 
         Args:
             texts: List of str or bytes; bytes that are not UTF-8 are read as U+FFFD.
             batch_size: The number of texts, of similar length, that are translated together.
             language: One of several target languages: see `into`.
-
-        Returns:
-            List of `Translation`, each a str with a score, one for each text, in order.
         """
         translator = self if language is None else self.into(language)
         return translator._ask(signatures.TRANSLATE, text_of(texts), batch_size)
@@ -138,15 +136,7 @@ class Translator(TextModel):
     def translate_nbest(
         self, texts: Iterable[Text], batch_size: int = BATCH
     ) -> list[list[Translation]]:
-        """The `num_return_sequences` best translations of each text.
-
-        Args:
-            texts: List of str or bytes.
-            batch_size: The number of texts, of similar length, that are translated together.
-
-        Returns:
-            List of lists of `Translation`, best first; there can be fewer.
-        """
+        """The `num_return_sequences` best translations of each text, or fewer, best first."""
         return self._ask(signatures.TRANSLATE_NBEST, text_of(texts), batch_size)
 
     def translate_document(self, texts: Iterable[Text]) -> list[Document]:
@@ -154,12 +144,6 @@ class Translator(TextModel):
 
         All sentences of all texts are translated in batches of similar length; the source's white
         space stays between them. A text of one sentence gets the answer of `translate`.
-
-        Args:
-            texts: List of str or bytes.
-
-        Returns:
-            List of `Document`, one for each text.
         """
         inputs = text_of(texts)
         together = max(len(inputs["text"]), 1)
@@ -179,9 +163,6 @@ class Translator(TextModel):
             terms: Dict from terms to their translations.
             batch_size: The number of texts, of similar length, that are translated together.
 
-        Returns:
-            List of `Translation`, one for each text.
-
         Raises:
             TypeError: If a term or translation is no str.
             ValueError: If a term is blank, or the model has no slots for them.
@@ -197,31 +178,11 @@ class Translator(TextModel):
     def score(
         self, texts: Iterable[Text], references: Iterable[Text], batch_size: int = BATCH
     ) -> list[Likelihood]:
-        """The log-probability of each reference as a translation of its text.
-
-        Args:
-            texts: List of str or bytes.
-            references: List of str or bytes, one for each text.
-            batch_size: The number of texts, of similar length, that are read together.
-
-        Returns:
-            List of `Likelihood`, one for each text.
-
-        Raises:
-            ValueError: If there are more or fewer references than texts.
-        """
+        """The log-probability of each reference, one for each text, as its translation."""
         return self._ask(signatures.SCORE, pairs_of(texts, references), batch_size)
 
     def explain(self, texts: Iterable[Text], batch_size: int = BATCH) -> list[Explanation]:
-        """What each token of each translation attended to.
-
-        Args:
-            texts: List of str or bytes.
-            batch_size: The number of texts, of similar length, that are translated together.
-
-        Returns:
-            List of `Explanation`, one for each text.
-        """
+        """What each token of each translation attended to."""
         return self._ask(signatures.EXPLAIN, text_of(texts), batch_size)
 
     def into(self, language: str) -> Self:
