@@ -1,17 +1,11 @@
-"""Translates files of any size, line by line, with a trained run or a published model.
+"""Translates a file, line by line, with a trained run or a published model.
 
     python training/translate.py runs/translator < in.txt > out.txt
-    python training/translate.py runs/translator --input in.txt.gz --output out.txt.gz
+    python training/translate.py runs/translator --input in.txt --output out.txt
 
-Lines are written in the order of the input. In lines with tabs, one column is translated and the
-others are kept. With --output, repeat an interrupted command to resume. Texts are plain text.
-
---documents is for texts of many sentences, which it translates one by one:
-
-    python training/translate.py runs/translator --documents file --input in/ --output out/
-
-Each text is a line, or a paragraph between blank lines, whose lines are joined, or a whole file of
-a folder. White space around sentences is kept.
+For each line of the input, it writes one line, in the same order. With --documents, a line may hold
+many sentences, which it translates one by one. To go on with an interrupted file, repeat the
+command with --resume.
 """
 
 if __name__ == "__main__":
@@ -19,179 +13,202 @@ if __name__ == "__main__":
 
     end_at_ctrl_c()
 
+import codecs
+import concurrent.futures
 import contextlib
 import functools
 import itertools
-import operator
 import os
 import re
 import sys
+import time
+from contextlib import nullcontext
+from itertools import chain
+from pathlib import Path
 
-from training.translating.options import parse_arguments, part_of
+from keras_tfmr.compat import usable_cores
+from training.command import scripts
+from training.command.disk import RunError, check_writable, refusing
 
-FILES = 64  # files that are, and of which as many threads as there are translate some
+PACKED = (".bz2", ".gz", ".xz", ".zip", ".zst")
+BATCHES = 8  # batches for each core: their texts are read, sorted by length and written together
 
 
 def main(arguments=None):
     """The command; returns its exit status."""
-    options = parse_arguments(__doc__, arguments)
+    options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.command.process import command, in_two_steps
+    from training.command.process import command
 
-    prepare = files_to_translate if options.documents == "file" else lines_to_translate
-    return command("translate.py", in_two_steps, prepare, options)
+    return command("translate.py", translate_file, options)
 
 
-def lines_to_translate(options):
-    """Checks all that is needed for the lines or paragraphs of a file, or of standard input.
+def parse_arguments(arguments=None):
+    """The command line as a namespace."""
+    parser = scripts.parser(__doc__)
+    add, count = parser.add_argument, {"type": scripts.at_least(1), "metavar": "N"}
+    preset = "folder of a run, published model, or hf://OWNER/NAME"
+    add("preset", metavar="PRESET", help=preset)
+    add("--input", metavar="FILE", type=Path, help="file of lines (default: standard input)")
+    add("--output", metavar="FILE", type=Path, help="file to write (default: standard output)")
+    add("--resume", action="store_true", help="go on after the lines that --output has")
+    add("--overwrite", action="store_true", help="start again if --output exists")
+    documents = "translate each sentence of a line, and keep the white space between them"
+    add("--documents", action="store_true", help=documents)
+    scores = "append a tab and the score: the log-probability divided by the length penalty"
+    add("--scores", action="store_true", help=scores)
+    terms = "file of lines TERM<TAB>TRANSLATION: terms with given translations"
+    add("--terms", metavar="FILE", type=Path, help=terms)
+    add("--num_beams", **count, help="beam width, 1 for greedy (default: the preset's)")
+    penalty = "exponent of the length penalty (default: the preset's)"
+    add("--length_penalty", type=scripts.at_least(0.0), metavar="X", help=penalty)
+    longest = "maximum tokens of a translation (default: the preset's)"
+    add("--max_length", **count, help=longest)
+    read = "maximum tokens read from a line (default: the preset's)"
+    add("--max_source_length", **count, help=read)
+    spans = (
+        "spans to leave untranslated: names such as url and code, RE2 patterns, or none "
+        "(default: the preset's)"
+    )
+    add("--protect", nargs="+", metavar="NAME", help=spans)
+    language = "target language, if the model has several"
+    add("--language", metavar="CODE", help=language)
+    add("--weights", metavar="FILE", type=Path, help="weights to use (default: the preset's)")
+    precision = "precision of weights and layers"
+    add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
+    add("--batch_size", **count, default=128, help="lines translated together")
+    options = parser.parse_args(arguments)
+    if options.documents and (options.scores or options.terms):
+        parser.error("--scores and --terms cannot be given with --documents")
+    if (options.resume or options.overwrite) and not options.output:
+        parser.error("--resume and --overwrite have no effect without --output")
+    if options.resume and options.overwrite:
+        parser.error("--resume cannot be given with --overwrite")
+    if options.input and options.input.suffix in PACKED:
+        parser.error(f"--input must be text: unpack {options.input} first")
+    return options
 
-    Returns the function that translates and writes them.
-    """
-    from training.translating import streams
 
+def translate_file(options):
+    """Translates the lines that have no translation yet."""
+    with options.input.open("rb") if options.input else nullcontext(sys.stdin.buffer) as source:
+        check_output(options, source)
+        begun, size = written(options.output) if options.resume else (0, 0)
+        lines = lines_of(source)
+        if sum(1 for _ in itertools.islice(lines, begun)) < begun:
+            raise RunError(f"{options.output} has {begun:,} lines, more than the input")
+        translate, token_counts = load(options)
+        with opened(options.output, size) as output:
+            write_translations(lines, output, translate, token_counts, options)
+
+
+def check_output(options, source):
+    """Raises a RunError if a file cannot be written, is there already, or is the input."""
     path = options.output
-    if options.shard and not options.overwrite and streams.is_complete(path):
-        return lambda: print(f"{path} is complete", file=sys.stderr)
-    source = streams.described(options.input)
-    output = streams.Output(path, options.overwrite) if path else streams.Stream(sys.stdout.buffer)
-    if path:
-        output.record.depends_on(options=basis_of(options), input=source)
-    from training.translating.callers import Callers  # now: it imports TensorFlow
-
-    callers = Callers(options)
-    if path:
-        output.record.depends_on(model=callers.record)
-    return functools.partial(translate_lines, options, callers, output)
+    if path is None:
+        return
+    check_writable(path)
+    if path.exists():
+        if os.path.samestat(path.stat(), os.fstat(source.fileno())):
+            raise RunError(f"--output must not be the input. Received: {path}")
+        if not (options.resume or options.overwrite):
+            raise RunError(f"{path} exists: give --resume to go on with it, or --overwrite")
 
 
-def basis_of(options):
-    """The options that an output depends on; of a file, its content counts, and not its name."""
-    free = ("preset", "weights", "terms", "input", "output", "overwrite", "threads")
-    return {name: value for name, value in vars(options).items() if name not in free}
+def written(path):
+    """The number of complete lines of an output, and of their bytes."""
+    lines = size = 0
+    with path.open("rb") if path.exists() else nullcontext(()) as output:
+        for line in output:
+            if line.endswith(b"\n"):
+                lines, size = lines + 1, size + len(line)
+    return lines, size
 
 
-def translate_lines(options, callers, output):
-    """Translates lines or paragraphs; an output that was begun goes on where it is."""
-    from training.translating import streams, windows
-
-    with streams.opened_input(options.input, options.shard) as lines:
-        texts = streams.paragraphs(lines) if options.documents == "paragraph" else lines
-        for _ in itertools.islice(texts, output.lines):  # already translated
-            pass
-        progress = streams.Progress(lines, output.lines)
-        text = functools.partial(text_of, column=options.column)
-        first = output.lines // windows.WINDOW
-        answered = windows.translated(texts, callers, text, options.batch_size, first)
-        with output.begin():
-            for window, answers in answered:
-                numbered = enumerate(zip(window, answers, strict=True), output.lines + 1)
-                data = b"".join(formatted(*pair, number, options) for number, pair in numbered)
-                try:
-                    output.write(data, len(window))
-                except BrokenPipeError:  # `| head` has read enough
-                    return
-                progress.show(output.lines)
-        output.finish()
-        progress.end()
+@contextlib.contextmanager
+def opened(path, size):
+    """The output, standard output if `path` is None; of a file, `size` bytes are kept."""
+    if path is None:
+        with contextlib.suppress(BrokenPipeError):  # `| head` has read enough
+            yield sys.stdout.buffer
+        return
+    try:
+        with path.open("r+b" if size else "wb") as output:
+            output.truncate(size)  # half a line, which a killed process leaves
+            output.seek(size)
+            yield output
+    except OSError as error:  # that of a full disk does not name the file
+        raise RunError(f"Cannot write {path}: {error.strerror}") from error
 
 
-def files_to_translate(options):
-    """Checks all that is needed for the files of a folder, or for one.
-
-    Returns the function that translates those which are to be, and writes them.
-    """
-    from training.command.disk import check_writable
-    from training.translating.streams import Record
-
-    among = options.input.rglob("*") if options.input.is_dir() else [options.input]
-    files = sorted(file for file in among if file.is_file())
-    if options.shard:
-        index, count = options.shard
-        files = files[index - 1 :: count]
-    targets = [options.output / file.relative_to(options.input) for file in files]
-    pairs = [
-        (file, target)
-        for file, target in zip(files, targets, strict=True)
-        if options.overwrite or not target.exists()
-    ]
-    print(f"{len(pairs):,} of {len(files):,} files to translate", file=sys.stderr)
-    for _, target in pairs:
-        check_writable(target)
-    output = part_of(options.output, *options.shard) if options.shard else options.output
-    record = Record(output, options.overwrite)
-    if not pairs:
-        return record.remove
-    record.depends_on(options=basis_of(options))
-    from training.translating.callers import Callers  # now: it imports TensorFlow
-
-    callers = Callers(options)
-    record.depends_on(model=callers.record)
-    return functools.partial(translate_files, options, callers, record, pairs)
+def lines_of(file):
+    """The lines of a binary file, without line ends and byte order mark."""
+    for number, line in enumerate(file):
+        yield (line if number else line.removeprefix(codecs.BOM_UTF8)).rstrip(b"\r\n")
 
 
-def translate_files(options, callers, record, pairs):
-    """Translates files to others; each appears complete. One that fails is named and left out."""
-    from training.command.disk import RunError, write_atomically
-    from training.corpus.packed import lines, packer
-    from training.translating import windows
+def load(options):
+    """Two functions of a list of texts: their translations, and their numbers of tokens."""
+    import tensorflow as tf
 
-    left_out = 0
+    from keras_tfmr import Translator
+    from keras_tfmr.export.calibration import texts_for
 
-    def leave_out(file, reason):
-        nonlocal left_out
-        left_out += 1
-        print(f"{file} is left out: {reason}", file=sys.stderr)
-
-    def contents():
-        for file, target in pairs:
-            try:
-                with file.open("rb") as raw:
-                    yield b"".join(lines(raw, file)), file, target
-            except (OSError, RunError) as error:
-                leave_out(file, error)
-
-    size = -(-FILES // options.threads)
-    record.write()
-    content_of = operator.itemgetter(0)
-    for window, answers in windows.translated(contents(), callers, content_of, size, window=FILES):
-        for (*_, target), [translation] in zip(window, answers, strict=True):
-            write_atomically(target, packer(target)(translation.text.encode()))
-    if left_out:  # the record stays: repeat the command for those that are missing
-        raise RunError(f"{left_out:,} of {len(pairs):,} files are left out")
-    record.remove()
-
-
-def text_of(line, column):
-    """The text to translate in a line, all of it without a column; empty if the line lacks it."""
-    if column is None:
-        return line
-    columns = line.split(b"\t")
-    return columns[column - 1] if column <= len(columns) else b""
+    with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
+        # One core for each batch: several at once gain more than threads within an operation.
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    names = ("num_beams", "length_penalty", "max_length", "max_source_length", "language")
+    chosen = {name: getattr(options, name) for name in names}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if options.protect:
+        chosen["protect"] = scripts.protected(options.protect)
+    with refusing(ValueError, RuntimeError):
+        terms = scripts.terms(options.terms) if options.terms else {}
+        translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
+        examples = texts_for(translator, None)[:64]
+        translator = translator.for_decoding(options.precision, examples)
+        if options.documents:
+            translate = translator.translate_document
+        elif options.terms:
+            translate = functools.partial(
+                translator.translate_with_terms, terms=terms, batch_size=options.batch_size
+            )
+        else:
+            translate = functools.partial(translator.translate, batch_size=options.batch_size)
+        translate([b""])  # which tells what the model lacks: slots for terms, a language
+    return translate, translator.token_counts
 
 
-def formatted(line, hypotheses, number, options):
-    """The output for a line: its columns with the translation, or its n best translations."""
-    one_line = (lambda text: text.replace("\n", " ")) if options.documents else flat
-    texts = [(one_line(best.text).encode(), best.score) for best in hypotheses]
-    if options.nbest:
-        rows = texts[: options.nbest]
-        return b"".join(b"%d ||| %s ||| %.4f\n" % (number, text, score) for text, score in rows)
-    text, score = texts[0] if texts else (b"", 0.0)
-    columns = line.split(b"\t")
-    if options.pairs:
-        columns = [text_of(line, options.column).replace(b"\t", b" "), text]
-    elif options.column is None:
-        columns = [text]
-    elif options.column <= len(columns):
-        columns[options.column - 1] = text
-    if options.scores:
-        columns.append(b"%.4f" % score)
-    return b"\t".join(columns) + b"\n"
+def write_translations(lines, output, translate, token_counts, options):
+    """Writes a line for each line."""
+    cores, done, began = usable_cores(), 0, time.monotonic()
+    pool = concurrent.futures.ThreadPoolExecutor(cores)
+    try:
+        while texts := [*itertools.islice(lines, BATCHES * cores * options.batch_size)]:
+            batches = similar(token_counts(texts), options.batch_size)
+            answers = pool.map(lambda rows: translate([texts[row] for row in rows]), batches)
+            found = dict(zip(chain(*batches), chain.from_iterable(answers), strict=True))
+            output.writelines(formatted(found[row], options.scores) for row in range(len(texts)))
+            output.flush()
+            done += len(texts)
+            if sys.stderr.isatty():
+                print(f"\r{done:,} lines", end="", file=sys.stderr, flush=True)
+    finally:  # after an error or Ctrl-C, nothing waits for batches under way
+        pool.shutdown(wait=False, cancel_futures=True)
+    seconds = time.monotonic() - began
+    print(f"\r{done:,} lines, {done / seconds:,.1f} a second", file=sys.stderr)
 
 
-def flat(text):
-    """A text without tabs and line ends; protected spans keep their spaces."""
-    return re.sub(r"\s*[\t\r\n]\s*", " ", text).strip()
+def similar(counts, size):
+    """Batches of up to `size` texts of similar length: lists of their numbers, longest first."""
+    order = sorted(range(len(counts)), key=counts.__getitem__, reverse=True)
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def formatted(answer, scores):
+    """The line of a `Translation` or `Document`: a translation may spell line ends by bytes."""
+    text = re.sub(r"[\r\n]+", " ", answer.text)
+    return (f"{text}\t{answer.score:.4f}\n" if scores else f"{text}\n").encode()
 
 
 if __name__ == "__main__":

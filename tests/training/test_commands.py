@@ -2,18 +2,14 @@
 
 import bz2
 import hashlib
-import shutil
-import signal
 
 import pytest
 from helpers import full_disk
 from text_models import LINES, write_run
 
-from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.text.spans import SLOTS
 from serving import export
 from training import get_data, import_marian, train_pt_en, translate
-from training.translating import streams
 
 LIMITS = ["--max_length", "12", "--max_source_length", "24"]
 # Command lines, and what is said of each. `{run}` is a run, `{here}` a folder that has old outputs.
@@ -21,7 +17,6 @@ WRONG = {
     translate: (
         ("{run}no --input {here}/in.txt --output {here}/out.txt --overwrite", "{run}no"),
         ("{run} --input {here}/no.txt --output {here}/out.txt --overwrite", "{here}/no.txt"),
-        ("{run} --input {here}/bad.gz --output {here}/out.txt --overwrite", "bad.gz: not a whole"),
         ("{run} --input {here}/in.txt --output {here}/in.txt/out", "{here}/in.txt/out: Not a"),
         ("{run} --input {here}/in.txt --output {here}/old", "Cannot write {here}/old: Is a dir"),
         ("{run} --input {here}/in.txt --output {here}/out.txt", "{here}/out.txt exists"),
@@ -30,9 +25,7 @@ WRONG = {
         ("{to_out} --language deu", "deu"),
         ("{to_out} --weights {here}/no.h5", "there is no file of weights {here}/no.h5"),
         ("{to_out} --protect ur", "'ur' is none of"),
-        ("{run} --documents file --input {here}/old --output {here}/in.txt/x", "Not a directory"),
         ("{to_out} --num_beams 0", "must be a whole number of 1 or more"),
-        ("{to_out} --sample --temperature 0", "must be a number greater than 0"),
     ),
     export: (
         ("{run}no --output {here}/old", "{run}no"),
@@ -104,53 +97,6 @@ def test_a_wrong_command_touches_nothing(script, run, here, capsys):
             wrong.append((words, said, told))
         assert tree(run, here) == before, words
     assert not wrong
-
-
-def begun(monkeypatch, *words):
-    """A translation that is stopped when it has written all, but not yet marked that."""
-
-    def stop(record):
-        signal.raise_signal(signal.SIGINT)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(streams.Record, "remove", stop)
-        assert translate.main(list(map(str, words))) == 130
-
-
-def test_what_a_resumed_output_depends_on_is_known_by_its_content(run, here, capsys, monkeypatch):
-    mine, terms, text = here / "mine", here / "terms.tsv", here / "in.txt"
-    shutil.copytree(run, mine)
-    terms.write_text("gato\tCAT\n")
-    (here / "pages").mkdir()
-    (here / "pages" / "a.txt").write_text(LINES[0])
-    words = [mine, "--input", text, "--output", here / "new.txt", "--terms", terms, *LIMITS]
-    pages = [mine, "--documents", "file", "--input", here / "pages", "--output", here / "to"]
-    begun(monkeypatch, *words)
-    begun(monkeypatch, *pages, *LIMITS)
-    (here / "pages" / "b.txt").write_text(LINES[1])  # another one to translate
-    text_before, weights = text.read_text(), mine / "weights/best.weights.h5"
-    weights_before = weights.read_bytes()
-
-    def refused(words, *said):
-        assert translate.main(list(map(str, words))) == 1
-        told = capsys.readouterr().err
-        assert "was started by another command" in told and all(x in told for x in said), told
-
-    text.write_text(text_before.replace("dia", "DIA"))
-    refused(words, "input beginning: ")
-    text.write_text(text_before)
-    terms.write_text("gato\tDOG\n")
-    refused(words, "terms gato: CAT, now DOG")
-    terms.write_text("gato\tCAT\n")
-    refused([*words, "--num_beams", "3"], "options num_beams: None, now 3")
-    PresetFolder(mine).model(False).save_weights(weights)  # random ones
-    refused(words, "model weights: ")
-    refused([*pages, *LIMITS], "model weights: ")
-    weights.write_bytes(weights_before)
-    shutil.move(mine, here / "moved")  # which changes no content
-    assert translate.main(list(map(str, [here / "moved", *words[1:]]))) == 0
-    assert translate.main(list(map(str, [here / "moved", *pages[1:], *LIMITS]))) == 0
-    assert not list(here.glob("*.progress")) and (here / "to" / "b.txt").exists()
 
 
 def test_a_full_disk_is_named(run, here, capsys):

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# A file translated in sixteen parts under SLURM: sbatch training/deploy/translate_array.sh
-# A task that is queued again resumes its part. Then: cat out.*-of-16.txt > out.txt
+# A file translated in sixteen parts under SLURM:
+#
+#   split -n l/16 -d --additional-suffix=.txt in.txt in.   # in.00.txt to in.15.txt
+#   sbatch training/deploy/translate_array.sh
+#
+# A task that is queued again resumes its part. Then: cat out.??.txt > out.txt
 #SBATCH --job-name=translate
 #SBATCH --array=0-15
 #SBATCH --cpus-per-task=4
@@ -9,5 +13,6 @@
 #SBATCH --open-mode=append
 set -euo pipefail
 
-exec .venv/bin/python training/translate.py runs/translator --input=in.txt --output=out.txt \
-    --shard=auto/16
+part=$(printf %02d "$SLURM_ARRAY_TASK_ID")
+exec .venv/bin/python training/translate.py runs/translator --resume \
+    --input="in.$part.txt" --output="out.$part.txt"
