@@ -19,7 +19,7 @@ if __name__ == "__main__":
 import sys
 from pathlib import Path
 
-from keras_tfmr.text_models.formats import FORMATS
+from keras_tfmr.export.formats import FORMATS
 from training.command import scripts
 
 # Options that are keyword arguments of `from_preset`.
@@ -36,7 +36,7 @@ def parse_arguments(arguments=None):
     count = {"type": scripts.at_least(1), "metavar": "N"}
     amount = {"type": scripts.at_least(0.0), "metavar": "X"}
     ours = {"not_with": [f"--format {name}" for name in FORMATS[1:]]}
-    preset = "folder of a run, published model, archive of one, or hf://OWNER/NAME"
+    preset = "folder of a run or of a published model, or hf://OWNER/NAME"
     add("preset", metavar="PRESET", help=preset)
     output = "folder to write (default: FORMAT in the folder PRESET)"
     add("--output", metavar="DIR", type=Path, help=output)

@@ -1,13 +1,12 @@
-"""Turns a published Marian model, such as one of OPUS-MT, into a run folder.
+"""Turns a published MarianMT model, such as one of OPUS-MT, into a run folder.
 
     python training/import_marian.py hf://Helsinki-NLP/opus-mt-tc-big-en-it --output runs/opus
-    python training/import_marian.py opus-2020-01-01.zip --output runs/opus --language por
+    python training/import_marian.py opus-mt-en-ROMANCE --output runs/opus --language por
 
-MODEL is a folder, a .zip, a .tar.gz, or hf://OWNER/NAME on the Hugging Face Hub, which needs
-huggingface_hub and heeds HF_HOME, HF_TOKEN and HF_ENDPOINT. It is a Marian release (*.npz,
-decoder.yml, and *vocab.yml with source.spm and target.spm, or SentencePiece models as
-vocabularies) or a transformers folder (config.json, model.safetensors, vocab.json, source.spm,
-target.spm). Export the run folder like any other: python serving/export.py RUN.
+MODEL is a folder as transformers saves it (config.json, model.safetensors, vocab.json, source.spm,
+target.spm), or hf://OWNER/NAME on the Hugging Face Hub, which needs huggingface_hub and heeds
+HF_HOME, HF_TOKEN and HF_ENDPOINT. Export the run folder like any other: python serving/export.py
+RUN.
 """
 
 if __name__ == "__main__":
@@ -24,7 +23,7 @@ REPORT = """# {published[name]}
 
 `{command}`
 
-Imported from a {published[form]}: {config.encoder_layers} + {config.decoder_layers} layers of width
+{config.encoder_layers} + {config.decoder_layers} layers of width
 {config.d_model}, {config.num_heads} heads, {config.source_vocab:,} source and
 {config.target_vocab:,} target subwords. Published decoding options: {decoding}.
 
@@ -49,7 +48,7 @@ def parse_arguments(arguments=None):
 
     parser = scripts.parser(__doc__)
     add = parser.add_argument
-    add("model", metavar="MODEL", help="published model: a folder, an archive, or hf://OWNER/NAME")
+    add("model", metavar="MODEL", help="published model: a folder, or hf://OWNER/NAME")
     add("--output", metavar="DIR", type=Path, required=True, help="run folder to write")
     add("--language", metavar="CODE", help="target language for texts without a tag")
     add("--overwrite", action="store_true", help="delete an earlier run in the folder")
@@ -113,7 +112,7 @@ def import_to_folder(options, folder, translator):
         write_atomically(folder.report, report)
     for note in published["notes"]:
         print(f"note: {note}")
-    print(f"Imported {published['name']} ({published['form']}) to {folder.path}: see its report.md")
+    print(f"Imported {published['name']} to {folder.path}: see its report.md")
 
 
 if __name__ == "__main__":

@@ -5,22 +5,14 @@ import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from keras_tfmr._files import DAMAGED, blaming, read_json
+from keras_tfmr._files import read_json
 from keras_tfmr.errors import PresetError
-from keras_tfmr.presets.entries import check
 
 if TYPE_CHECKING:
     import keras
 
-# {attribute of a `PresetFolder`: file}
-FILES = {
-    "joint_tokenizer": "tokenizer.model", "source_tokenizer": "source.model",
-    "target_tokenizer": "target.model",
-    "best": "weights/best.weights.h5", "translations": "translations.tsv",
-    "predictions": "predictions.tsv", "texts": "texts.txt",
-    "abbreviations": "abbreviations.txt", "results": "results.json",
-    "config": "config.json",
-}  # fmt: skip
+# Parts of config.json, all of them objects. Only the first two must be there.
+PARTS = ("model", "arguments", "text_model", "published", "asked", "corpus", "start")
 
 
 class PresetFolder:
@@ -36,18 +28,28 @@ class PresetFolder:
     'config.json'
     """
 
-    names = FILES
-
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = pathlib.Path(path)
-        for name, file in self.names.items():
-            setattr(self, name, self.path / file)
-        self.side_tokenizers = (self.source_tokenizer, self.target_tokenizer)
+        self.path = path = pathlib.Path(path)
+        self.config = path / "config.json"
+        self.joint_tokenizer = path / "tokenizer.model"
+        self.side_tokenizers = (path / "source.model", path / "target.model")
+        self.best = path / "weights" / "best.weights.h5"
+        self.abbreviations = path / "abbreviations.txt"
+        self.texts = path / "texts.txt"
+        self.translations = path / "translations.tsv"
+        self.predictions = path / "predictions.tsv"
+        self.results = path / "results.json"
 
     def read_config(self) -> dict[str, Any]:
         """The content of config.json; raises a PresetError if it is not that of a preset."""
         config = read_json(self.config)
-        check(config, self.config)
+        if not (isinstance(config, dict) and "model" in config and "arguments" in config):
+            raise PresetError(
+                f"{self.config} is not the configuration of a run or preset: choose another folder"
+            )
+        for part in PARTS:
+            if not isinstance(value := config.get(part, {}), dict):
+                raise PresetError(f"{self.config}: {part} must be an object. Received: {value!r}")
         return config
 
     def metadata(self) -> dict[str, Any]:
@@ -66,55 +68,72 @@ class PresetFolder:
 
     def tokenizer_files(self, tokenizers: tuple[Any, Any]) -> dict[pathlib.Path, bytes]:
         """{path: content} of `(source, target)` tokenizers, one file if they are the same."""
-        joint = tokenizers[0] is tokenizers[1]
-        paths = (self.joint_tokenizer,) if joint else self.side_tokenizers
-        return {
-            path: tokenizer.model_bytes for path, tokenizer in zip(paths, tokenizers, strict=False)
-        }
+        if tokenizers[0] is tokenizers[1]:
+            return {self.joint_tokenizer: tokenizers[0].model_bytes}
+        pairs = zip(self.side_tokenizers, tokenizers, strict=True)
+        return {path: tokenizer.model_bytes for path, tokenizer in pairs}
 
     def model(self, weights: str | os.PathLike[str] | bool | None = None) -> "keras.Model":
         """The model with its weights, or with those of another file; with new ones for False."""
-        from keras_tfmr.presets.models import make_model
+        from keras_tfmr.presets.models import (
+            read_model,
+        )  # Keras: a second that --help does not wait
 
         path = self.best if isinstance(weights, bool | None) else pathlib.Path(weights)
         if weights is not False and not path.is_file():
             raise PresetError(f"there is no file of weights {path}")
-        described = self.read_config()["model"]
-        with blaming(f"{self.config}: model"):
-            model = make_model(described["kind"], described["config"], described.get("classes"))
+        try:
+            model = read_model(self.read_config()["model"])
+        except (ValueError, TypeError) as error:
+            raise PresetError(f"{self.config}: model: {error}") from error
         if weights is False:
             return model
-        # A RuntimeError is h5py's, for a file that is damaged within.
-        with blaming(f"{path} does not fit the model of its run", *DAMAGED, RuntimeError):
+        try:
             model.load_weights(path)
+        except (ValueError, OSError, KeyError, RuntimeError) as error:  # h5py raises all of them
+            raise PresetError(f"{path} does not fit the model of its run: {error}") from error
         return model
 
     def rows(self) -> list[dict[str, str]]:
         """The rows of translations.tsv or predictions.tsv; none before the end of a run."""
         for path in (self.translations, self.predictions):
             if path.exists():
-                reading = blaming(f"Cannot read {path}", *DAMAGED, csv.Error)
-                with reading, path.open(encoding="utf-8", newline="") as lines:
-                    return list(csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
+                try:
+                    with path.open(encoding="utf-8", newline="") as lines:
+                        reader = csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE)
+                        return list(reader)
+                except (OSError, ValueError, csv.Error) as error:
+                    raise PresetError(f"Cannot read {path}: {error}") from error
         return []
 
     def sources(self, count: int = 256) -> list[str]:
         """The first texts that the model was evaluated on; none before the evaluation."""
         if self.texts.exists():  # of a preset that is no run
-            with blaming(f"Cannot read {self.texts}", *DAMAGED):
+            try:
                 return self.texts.read_text(encoding="utf-8").split("\n")[:count]
+            except (OSError, ValueError) as error:
+                raise PresetError(f"Cannot read {self.texts}: {error}") from error
         rows = self.rows()[:count]
-        with blaming(f"{self.translations} or {self.predictions.name} lacks a column", KeyError):
-            return [row["source"] if "source" in row else row["text"] for row in rows]
+        column = "source" if rows and "source" in rows[0] else "text"
+        if rows and column not in rows[0]:
+            raise PresetError(
+                f"{self.translations} or {self.predictions.name} has neither the column source "
+                f"nor text. Received: {', '.join(rows[0])}"
+            )
+        return [row[column] for row in rows]
 
 
 def load_tokenizer(path: pathlib.Path) -> Any:
     """The tokenizer of one side, of whichever kind it is, or its `Labels`."""
-    from keras_tfmr.presets.marian.tokenizer import MarianTokenizer, is_joined
+    from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, is_joined  # TensorFlow
     from keras_tfmr.text.labels import Labels
     from keras_tfmr.text.tokenizer import SubwordTokenizer
 
-    with blaming(f"Cannot read {path}", *DAMAGED):
+    try:
         content = path.read_bytes()
+        if labels := Labels.of_bytes(content):
+            return labels
         kind = MarianTokenizer if is_joined(content) else SubwordTokenizer
-        return Labels.of_bytes(content) or kind.load(path)
+        return kind.load(path)
+    except (OSError, ValueError, TypeError) as error:
+        raise PresetError(f"Cannot read {path}: {error}") from error

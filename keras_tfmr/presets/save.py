@@ -5,14 +5,10 @@ import os
 import pathlib
 from typing import Any
 
-import keras
-
 from keras_tfmr import _files
 from keras_tfmr.config import PACKAGES, versions
-from keras_tfmr.errors import PresetError
-from keras_tfmr.faster.precision import assign, merged_weights
 from keras_tfmr.presets.folder import PresetFolder
-from keras_tfmr.presets.models import MODELS, make_model
+from keras_tfmr.presets.models import describe, plain_copy
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.sentences import LANGUAGES
 
@@ -30,7 +26,7 @@ def save(text_model: Any, path: str | os.PathLike[str]) -> pathlib.Path:
 def write(text_model: Any, folder: PresetFolder) -> None:
     """Writes the files of a text model, config.json first and results.json last, as a run does."""
     model, arguments = text_model.model, text_model.arguments()
-    described, copy = _described(model), _plain_copy(model)
+    described, copy = describe(model), plain_copy(model)
     before = text_model.record.get("config", {})
     search = arguments["config"].to_dict() if "config" in arguments else {}
     if search.get("num_return_sequences") == search.get("num_beams"):
@@ -63,31 +59,6 @@ def write(text_model: Any, folder: PresetFolder) -> None:
 def _write_json(path, value):
     text = json.dumps(value, indent=2, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
-
-
-def _described(model):
-    """What config.json says of a model."""
-    kind = next((kind for kind, (_, cls) in MODELS.items() if type(model) is cls), None)
-    if kind is None:
-        known = ", ".join(sorted({cls.__name__ for _, cls in MODELS.values()}))
-        raise PresetError(f"Expected a model of {known}. Received: a {type(model).__name__}")
-    described = {"kind": kind, "config": model.config.to_dict()}
-    classes = getattr(model, "num_classes", None)
-    return described | ({"classes": classes} if classes else {})
-
-
-def _plain_copy(model) -> keras.Model:
-    """A model of the same config in float32, with LoRA merged into its weights."""
-    described, values = _described(model), merged_weights(model)
-    copy = make_model(**described)
-    try:
-        assign(copy, values)
-    except (KeyError, ValueError) as error:
-        raise PresetError(
-            "Expected a model with the layers of its config, in float32 or bfloat16. Received: "
-            f"{model.name!r}, which differs in {error}"
-        ) from error
-    return copy
 
 
 def _sides(text_model):

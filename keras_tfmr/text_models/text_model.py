@@ -67,10 +67,10 @@ class TextModel(abc.ABC):
         """The text model of a preset, with its tokenizers and options.
 
         Args:
-            preset: The folder of a training run, or one that `save_to_preset` wrote; a published
-                Marian model, as Marian or as transformers saves it; a .zip or .tar.gz of one of
-                these; or `hf://OWNER/NAME`, which is downloaded from the Hugging Face Hub, with
-                `@REVISION` for a branch, a tag or a commit.
+            preset: The folder of a training run, or one that `save_to_preset` wrote; that of a
+                published MarianMT model, as transformers saves it; or `hf://OWNER/NAME`, which is
+                downloaded from the Hugging Face Hub, with `@REVISION` for a branch, a tag or a
+                commit.
             load_weights: Whether to load the weights; False leaves random ones. Or a file with
                 other weights of the model.
             **options: Keyword arguments of the class, instead of what the preset says. For a
@@ -139,8 +139,8 @@ class TextModel(abc.ABC):
         Args:
             directory: The folder of versions, a server's `--model_base_path`; for another format,
                 the folder to write, empty or missing.
-            format: "saved_model"; of a translator also "ctranslate2", or "marian" for transformers
-                or Marian itself.
+            format: "saved_model"; of a translator also "ctranslate2", or "transformers" for its
+                `MarianMTModel`.
             precision: "float32", "bfloat16" or "int8" for weights and layers; log-probabilities are
                 float32 in all. None: that of the model. See `optimize_for_decoding` for int8, which
                 needs TensorFlow 2.20 or newer for Linux on x86-64, in the server too.
@@ -171,7 +171,7 @@ class TextModel(abc.ABC):
         ...     print(path.name, (path / "saved_model.pb").exists())
         1 True
         """
-        from keras_tfmr.text_models import formats
+        from keras_tfmr.export import formats
 
         return formats.export(self, directory, format, precision, texts, check)
 

@@ -17,7 +17,8 @@ training.get_data
 training.corpus serving.demo serving.server serving.export serving.client
 training.command training.phrasebook training.scores serving.devserver serving.demo_api
 keras_tfmr.text_models
-keras_tfmr.presets keras_tfmr.export keras_tfmr.client
+keras_tfmr.export
+keras_tfmr.presets keras_tfmr.client
 keras_tfmr.signatures
 keras_tfmr.faster keras_tfmr.recurrent
 keras_tfmr.models keras_tfmr.text

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from marian_models import fixture, write_transformers_folder
+from marian_models import write_published
 from tiny_runs import history, train, write_pairs
 
 from training import import_marian
@@ -52,7 +52,7 @@ def test_a_run_begins_with_the_weights_and_tokenizers_of_another(
 
 @pytest.mark.slow
 def test_a_published_model_is_tuned_and_its_licence_kept(data, tmp_path, capsys):
-    folder = write_transformers_folder(tmp_path / "opus", fixture()[1])
+    folder = write_published(tmp_path / "opus")
     command = [str(folder), "--output", str(tmp_path / "published")]
     assert import_marian.main(command) == 0
     before, tuned = RunFolder(tmp_path / "published"), RunFolder(tmp_path / "tuned")

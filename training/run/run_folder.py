@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 
 from keras_tfmr.config import versions
-from keras_tfmr.presets.folder import FILES, PresetFolder
+from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.text.spans import DEFAULT
 from training.command.disk import (
     RunError,
@@ -25,12 +25,6 @@ from training.command.disk import (
 from training.run.device import default_precision
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
-# The last one marks the folder as that of a run.
-NAMES = {
-    "last": "weights/last.weights.h5", "history": "history.csv", "report": "report.md",
-    "curves": "curves.png", "attention": "attention.png", "confusion": "confusion.png", **FILES,
-}  # fmt: skip
-FOLDERS = ("checkpoints", "tensorboard", "encoded", "saved_model")
 
 
 class RunFolder(PresetFolder):
@@ -45,12 +39,18 @@ class RunFolder(PresetFolder):
     'config.json'
     """
 
-    names = NAMES
-
     def __init__(self, path):
         super().__init__(path)
-        for name in FOLDERS:
-            setattr(self, name, self.path / name)
+        self.last = self.path / "weights" / "last.weights.h5"
+        self.history = self.path / "history.csv"
+        self.report = self.path / "report.md"
+        self.curves = self.path / "curves.png"
+        self.attention = self.path / "attention.png"
+        self.confusion = self.path / "confusion.png"
+        self.checkpoints = self.path / "checkpoints"
+        self.tensorboard = self.path / "tensorboard"
+        self.encoded = self.path / "encoded"
+        self.saved_model = self.path / "saved_model"
 
     def write_config(self, config):
         """Writes config.json, which marks the folder as that of a run."""
@@ -75,7 +75,12 @@ class RunFolder(PresetFolder):
         yield from self.checkpoints.glob("step-*.npz")
         yield from self.tensorboard.rglob("events.out.tfevents.*")
         yield from self.exports()
-        yield from (path for name in self.names if (path := getattr(self, name)).exists())
+        files = (
+            self.last, self.history, self.report, self.curves, self.attention, self.confusion,
+            self.joint_tokenizer, *self.side_tokenizers, self.best, self.translations,
+            self.predictions, self.texts, self.abbreviations, self.results, self.config,
+        )  # fmt: skip
+        yield from (path for path in files if path.exists())
 
     def exports(self):
         """The exported versions."""

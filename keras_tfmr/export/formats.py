@@ -3,20 +3,17 @@
 import os
 import pathlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
 from keras_tfmr.text.strings import Text
 
-if TYPE_CHECKING:  # it imports TensorFlow, for which a command line with the formats does not wait
-    from keras_tfmr.text_models.text_model import TextModel
-
-FORMATS = ("saved_model", "ctranslate2", "marian")
+FORMATS = ("saved_model", "ctranslate2", "transformers")
 
 
 def export(
-    text_model: "TextModel",
+    text_model: Any,
     directory: str | os.PathLike[str],
     format: str,
     precision: str | None,
@@ -39,9 +36,9 @@ def export(
         kind = type(text_model).__name__
         raise ExportError(f"The format {format!r} needs a translator. Received: a {kind}")
     if format == "ctranslate2":
-        from keras_tfmr.presets.ctranslate2 import write_ctranslate2
+        from keras_tfmr.export.ctranslate2 import write_ctranslate2
 
         return write_ctranslate2(text_model, directory)
-    from keras_tfmr.presets.marian.writing import write_marian
+    from keras_tfmr.export.marian_mt import write_marian_mt
 
-    return write_marian(text_model, directory)
+    return write_marian_mt(text_model, directory)

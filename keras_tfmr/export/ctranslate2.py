@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
+from keras_tfmr.export.other_engines import COMMON, check_architecture, tokens
 from keras_tfmr.faster.precision import to_numpy
-from keras_tfmr.presets.format_parts import COMMON, check_architecture, folder, tokens
 
 # CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.
 POSITIONS = 512
@@ -39,8 +40,10 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     spec = ctranslate2_spec(translator.model, source, target, longest)
     spec.validate()
     spec.optimize()
-    with folder(path, translator) as unfinished:
+    with _files.whole(path) as unfinished:
         spec.save(str(unfinished))
+        for side, tokenizer in translator.tokenizers.items():
+            (unfinished / f"{side}.spm").write_bytes(tokenizer.model_bytes)
     return pathlib.Path(path)
 
 

@@ -1,15 +1,10 @@
-"""Shared by the formats of other engines: supported models, arrays, names of tokens."""
+"""What the formats of other engines share: which models they can hold, and the names of tokens."""
 
-import contextlib
-import os
-import pathlib
-from collections.abc import Iterator
-from typing import Any
-
+import keras
 import numpy as np
 
-from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
+from keras_tfmr.text.subwords import Tokenizer
 
 # What no other engine varies: {field of a TransformerConfig: the values that it can have}.
 COMMON = {
@@ -24,7 +19,7 @@ COMMON = {
 }
 
 
-def check_architecture(model, name, expected):
+def check_architecture(model: keras.Model, name: str, expected: dict[str, tuple]) -> None:
     """Raises an ExportError that names the first property of a model that a format lacks.
 
     Args:
@@ -43,16 +38,7 @@ def check_architecture(model, name, expected):
             raise ExportError(f"{name} has no counterpart of {field}={value!r}")
 
 
-@contextlib.contextmanager
-def folder(path: str | os.PathLike[str], translator: Any) -> Iterator[pathlib.Path]:
-    """As `_files.whole`, with the SentencePiece models."""
-    with _files.whole(path) as unfinished:
-        for side, tokenizer in translator.tokenizers.items():
-            (unfinished / f"{side}.spm").write_bytes(tokenizer.model_bytes)
-        yield unfinished
-
-
-def tokens(tokenizer):
-    """The name of every id of a tokeniser."""
+def tokens(tokenizer: Tokenizer) -> list[str]:
+    """The name of every id of a tokenizer."""
     names = tokenizer.pieces(np.arange(1, tokenizer.vocab_size)[None]).numpy()[0]
     return ["<pad>", *(name.decode() for name in names)]

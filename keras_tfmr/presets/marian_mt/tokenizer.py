@@ -1,8 +1,8 @@
-"""Tokenizers of published Marian models, which have SentencePiece models and a vocabulary.
+"""Tokenizers of published MarianMT models, which have SentencePiece models and a vocabulary.
 
-In Marian, a vocabulary file determines the ids, not SentencePiece, and one vocabulary can hold the
-subwords of both languages. `joined` makes one SentencePiece model with the ids of the vocabulary,
-so that the ops of `SubwordTokenizer` can run it.
+A vocabulary file determines the ids, not SentencePiece, and one vocabulary can hold the subwords of
+both languages. `joined` makes one SentencePiece model with the ids of the vocabulary, so that the
+ops of `SubwordTokenizer` can run it.
 """
 
 import re
@@ -18,9 +18,6 @@ from keras_tfmr.text.subwords import SPECIALS, Tokenizer, valid_utf8
 
 _KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
 _TAG = r"^\s*>>[^<>\s]+<<"
-# A text is cut before it is tokenized, at a multiple of the longest piece, because normalisation
-# can turn several characters into one.
-_SHRINKING, _MARGIN = 4, 64
 
 _Piece = proto.ModelProto.SentencePiece
 _PRODUCED = (_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.BYTE)
@@ -72,7 +69,6 @@ class MarianTokenizer(Tokenizer):
         self.target_languages = tuple(tag[2:-2] for tag in self._tag_ids)
         own = next(iter(spec.accept_language), None)
         self.target_language, self._own_tag = own and own[2:-2], self._tag_ids.get(own)
-        self._longest = max(len(piece.piece) for piece in model.pieces if piece.type in _PRODUCED)
 
     def _line_encoder(self):
         return _MarianLines(
@@ -102,19 +98,13 @@ class MarianTokenizer(Tokenizer):
     def _encode(self, texts, max_length):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
         texts, tags = self._tags_of(valid_utf8(texts))
-        texts = tf.strings.regex_replace(texts, " +", " ")
-        head = texts
-        if max_length is not None:
-            characters = _SHRINKING * self._longest * max_length + _MARGIN
-            head = tf.strings.substr(texts, 0, characters, unit="UTF8_CHAR")
-        pieces = self._speller.tokenize(head)
+        pieces = self._speller.tokenize(texts)
         ids = self._ops.string_to_id(pieces.values)
         ids = pieces.with_values(tf.where(ids < self.vocab_size, ids, self.unknown_id))
         ids = tf.concat([tags, ids], axis=1)
         if max_length is None:
             return ids, tf.zeros(tf.shape(texts), bool)
-        truncated = tf.strings.length(head) < tf.strings.length(texts)
-        truncated |= ids.row_lengths() > tf.cast(max_length, tf.int64)
+        truncated = ids.row_lengths() > tf.cast(max_length, tf.int64)
         return ids[:, :max_length], truncated
 
     def _tags_of(self, texts):

@@ -1,0 +1,120 @@
+"""Writes a Transformer as a MarianMTModel of transformers, with its tokenizer."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from keras_tfmr import _files
+from keras_tfmr.errors import ExportError
+from keras_tfmr.export.other_engines import COMMON, check_architecture, tokens
+from keras_tfmr.faster.precision import to_numpy
+from keras_tfmr.presets.marian_mt.folder import ACTIVATIONS, EPSILON, SECOND, VOCABULARY, WEIGHTS
+from keras_tfmr.presets.marian_mt.weights import halves, weights_of
+
+POSITIONS = 1024
+
+
+def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Path:
+    """Writes a MarianMTModel, its vocabulary and SentencePiece models, as transformers saves them.
+
+    Args:
+        translator: A `Translator` of a post-norm `TranslationModel` with sinusoidal positions.
+        path: The folder to write to.
+
+    Returns:
+        The path.
+
+    Raises:
+        ExportError: If a MarianMTModel has no such architecture, or the folder is not empty.
+    """
+    config = translator.model.config
+    expected = {**COMMON, "norm_first": (False,), "max_wavelength": (10_000,)}
+    check_architecture(translator.model, "MarianMTModel", expected)
+    if config.norm_epsilon > EPSILON or config.d_model % 2:
+        about = f"norm_epsilon={config.norm_epsilon}, d_model={config.d_model}"
+        raise ExportError(
+            f"MarianMTModel needs an epsilon of {EPSILON}, an even width; not {about}"
+        )
+    with _files.whole(path) as unfinished:
+        (unfinished / WEIGHTS).write_bytes(save(_arrays(translator.model), {"format": "pt"}))
+        for name, value in _texts(translator).items():
+            text = json.dumps(value, ensure_ascii=False, indent=1)
+            (unfinished / name).write_text(text, encoding="utf-8")
+        for side, tokenizer in translator.tokenizers.items():
+            (unfinished / f"{side}.spm").write_bytes(tokenizer.model_bytes)
+    return pathlib.Path(path)
+
+
+def _arrays(model):
+    """{transformers' name: float32 array} of a `TranslationModel`."""
+    arrays, order = {}, halves(model.config.d_model)
+    for weight in weights_of(model):
+        if weight.variable is None:  # the bias of the logits
+            array = np.zeros(model.config.target_vocab, "float32")
+        else:
+            array = to_numpy(weight.variable)
+        array = array.T if weight.is_kernel else array
+        array = array if weight.wide is None else array.take(order, weight.wide)
+        arrays[weight.name] = np.ascontiguousarray(array)
+    arrays["final_logits_bias"] = arrays["final_logits_bias"][None]  # [1, vocab]
+    return arrays
+
+
+def _texts(translator):
+    """{name: content} of the JSON files."""
+    config, decoding = translator.model.config, translator.config
+    target = translator.target_tokenizer
+    ids = {
+        "pad_token_id": target.pad_id,
+        "eos_token_id": target.eos_id,
+        "decoder_start_token_id": target.bos_id,
+        "bos_token_id": None,
+        "forced_eos_token_id": None,
+    }
+    vocabularies = {
+        side: {name: number for number, name in enumerate(tokens(tokenizer))}
+        for side, tokenizer in translator.tokenizers.items()
+    }
+    files = {
+        "config.json": {
+            "architectures": ["MarianMTModel"],
+            "model_type": "marian",
+            "is_encoder_decoder": True,
+            "vocab_size": config.source_vocab,
+            "decoder_vocab_size": config.target_vocab,
+            "d_model": config.d_model,
+            "encoder_layers": config.encoder_layers,
+            "decoder_layers": config.decoder_layers,
+            "encoder_attention_heads": config.num_heads,
+            "decoder_attention_heads": config.num_heads,
+            "encoder_ffn_dim": config.dff,
+            "decoder_ffn_dim": config.dff,
+            "activation_function": next(
+                theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation
+            ),
+            "scale_embedding": config.embedding_scale,
+            "share_encoder_decoder_embeddings": config.joint_vocab,
+            "tie_word_embeddings": config.tied_logits,
+            "dropout": config.dropout_rate,
+            "max_position_embeddings": POSITIONS,
+            **ids,
+        },
+        "generation_config.json": {
+            "num_beams": decoding.num_beams,
+            "max_length": decoding.max_length + 1,  # in transformers, it includes the start id
+            "length_penalty": decoding.length_penalty,
+            "bad_words_ids": [[target.pad_id], [target.unknown_id], [target.bos_id]],
+            **ids,
+        },
+        "tokenizer_config.json": {
+            "tokenizer_class": "MarianTokenizer",
+            "separate_vocabs": not config.joint_vocab,
+            "model_max_length": translator.max_source_length,
+        },
+        VOCABULARY: vocabularies["source"],
+    }
+    return files if config.joint_vocab else {**files, SECOND: vocabularies["target"]}

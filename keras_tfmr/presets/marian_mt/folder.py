@@ -1,0 +1,257 @@
+"""Reads the folder that transformers saves a MarianMTModel and its tokenizer into."""
+
+import pathlib
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from keras_tfmr._files import read_json
+from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.errors import PresetError
+from keras_tfmr.models import TransformerConfig, TranslationModel
+from keras_tfmr.presets.content import Content
+from keras_tfmr.presets.languages import languages_of, with_abbreviations
+from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, joined
+from keras_tfmr.presets.marian_mt.weights import BANNED, BIAS, Weight, halves, weights_of
+
+WEIGHTS, VOCABULARY, SECOND = "model.safetensors", "vocab.json", "target_vocab.json"
+EPSILON = 1e-5  # of layer normalisation; config.json does not have it
+ACTIVATIONS = {  # transformers' names of ours
+    "relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}  # fmt: skip
+# Options of config.json with one supported value. A model without the option has it, too.
+ONLY = {
+    "model_type": "marian", "normalize_before": False, "normalize_embedding": False,
+    "add_final_layer_norm": False, "static_position_embeddings": True, "add_bias_logits": False,
+}  # fmt: skip
+# Options of a search that have no effect here, and the values with which they have none anyway.
+UNUSED = {
+    "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "repetition_penalty": 1.0,
+    "diversity_penalty": 0.0, "do_sample": False, "num_beam_groups": 1, "min_length": 0,
+    "forced_bos_token_id": None,
+}  # fmt: skip
+
+
+class Vocabulary(NamedTuple):
+    """The subwords of a side: their spelling by the published ids, and the published id of each of
+    our ids, which begin with padding, unknown, start and end."""
+
+    pieces: list[str]
+    order: np.ndarray
+
+
+def is_marian_mt(folder: pathlib.Path) -> bool:
+    """Whether a folder is one of transformers, whose config.json has a `model_type`."""
+    config = folder / "config.json"
+    return config.is_file() and b'"model_type"' in config.read_bytes()
+
+
+def read(folder: pathlib.Path, name: str, weights: bool, language: str | None) -> Content:
+    """The content of a folder; whether it can be read is known before any weight is.
+
+    Args:
+        folder: The folder.
+        name: The name of the model, for its record.
+        weights: Whether to read the weights; otherwise they are random.
+        language: For a model with several target languages, that of texts without a tag.
+
+    Raises:
+        PresetError: If a file is missing or cannot be read, the model has another architecture, or
+            it does not have the language.
+    """
+    config = _object(folder / "config.json")
+    fields = config_fields(config)
+    generation = folder / "generation_config.json"
+    # Older models have these options in config.json.
+    options = config | (_object(generation) if generation.exists() else {})
+    options = {option: value for option, value in options.items() if value is not None}
+    vocabularies = _vocabularies(folder, options)
+    sizes = {f"{side}_vocab": len(each.order) for side, each in vocabularies.items()}
+    try:
+        model_config, decoding = TransformerConfig(**sizes, **fields), decoding_config(options)
+    except (ValueError, TypeError) as error:
+        raise PresetError(f"{folder}: {error}") from error
+    source, target = (_tokenizer(folder, side, each) for side, each in vocabularies.items())
+    source = source.into(language) if language else source
+    model = TranslationModel(model_config)
+    banned, notes = _without_effect(options)
+    if weights:
+        assign(model, folder / WEIGHTS, vocabularies, banned)
+    stated = folder / "tokenizer_config.json"
+    languages = _object(stated) if stated.exists() else {}
+    published = {
+        "name": name,
+        "source_language": languages.get("source_lang"),
+        "target_language": source.target_language or languages.get("target_lang"),
+        "target_languages": source.target_languages,
+        "notes": notes,
+    }
+    return Content(
+        model=model,
+        arguments={
+            "source_tokenizer": source,
+            "target_tokenizer": target,
+            "abbreviations": with_abbreviations(languages_of({"published": published})[0]),
+        },
+        decoding=decoding.to_dict(),
+        record={"config": {"published": published}},
+        texts=[],
+    )
+
+
+def config_fields(config: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a `TransformerConfig`, but for the sizes of vocabularies, of a config.json."""
+    for option, expected in ONLY.items():
+        if (value := config.get(option, expected)) != expected:
+            raise PresetError(f"the model has {option}={value!r}; only {expected!r} is supported")
+    for option in ("attention_heads", "ffn_dim"):
+        ours, theirs = (config.get(f"{side}_{option}") for side in ("encoder", "decoder"))
+        if ours != theirs:
+            raise PresetError(
+                f"the model has encoder_{option}={ours!r} and decoder_{option}={theirs!r}; only "
+                "one number for both is supported"
+            )
+    if (activation := config.get("activation_function")) not in ACTIVATIONS:
+        raise PresetError(
+            f"the model has activation_function={activation!r}; supported are "
+            f"{', '.join(ACTIVATIONS)}"
+        )
+    return {
+        "encoder_layers": _count(config, "encoder_layers"),
+        "decoder_layers": _count(config, "decoder_layers"),
+        "d_model": _count(config, "d_model"),
+        "num_heads": _count(config, "encoder_attention_heads"),
+        "dff": _count(config, "encoder_ffn_dim"),
+        "activation": ACTIVATIONS[activation],
+        "embedding_scale": bool(config.get("scale_embedding", False)),
+        "joint_vocab": bool(config.get("share_encoder_decoder_embeddings", True)),
+        "tied_logits": bool(config.get("tie_word_embeddings", True)),
+        "norm_epsilon": EPSILON,
+        "logits_bias": True,
+    }
+
+
+def decoding_config(options: dict[str, Any]) -> DecodingConfig:
+    """The published search, which returns all its beams; the length penalty is length^alpha."""
+    beams = options.get("num_beams", 1)
+    longest = options.get("max_new_tokens") or options.get("max_length", 20) - 1
+    return DecodingConfig(
+        num_beams=beams,
+        num_return_sequences=beams,
+        length_penalty=float(options.get("length_penalty", 1.0)),
+        length_penalty_offset=0.0,
+        max_length=max(longest, 1),
+    )
+
+
+def assign(
+    model: keras.Model, path: pathlib.Path, vocabularies: dict[str, Vocabulary], banned: list[int]
+) -> None:
+    """Gives a model the weights of a model.safetensors; published ids that are banned lose theirs.
+
+    Raises:
+        PresetError: If the file cannot be read, or its arrays are not those of the model.
+    """
+    if not path.exists():
+        raise PresetError(
+            f"expected a file {path.name}; pytorch_model.bin is a pickle, which can run code when "
+            "it is loaded: convert it as docs/guide/pretrained.md says"
+        )
+    try:
+        arrays = load_file(path)
+    except (SafetensorError, TypeError, OSError) as error:
+        raise PresetError(f"cannot read {path.name}: {error}") from error
+    order = np.argsort(halves(model.config.d_model))
+    for weight in weights_of(model):
+        vocabulary = vocabularies[weight.side] if weight.side else None
+        stored = [arrays.pop(n) for n in (weight.name, *weight.aliases) if n in arrays]
+        if not stored and weight.name != BIAS:
+            raise PresetError(f"{path.name} has no {weight.name}")
+        array = stored[0] if stored else np.zeros(len(vocabulary.pieces))
+        array = _checked(array.astype("float32"), weight, vocabulary)
+        if vocabulary:
+            array = array[vocabulary.order]
+        if weight.name == BIAS:
+            array[np.isin(vocabulary.order, banned)] = BANNED
+            array[2] = BANNED  # the start id, which has the row of another id
+        if weight.wide is not None:
+            array = array.take(order, weight.wide)
+        weight.variable.assign(array.T if weight.is_kernel else array)
+    arrays = {name for name in arrays if not name.endswith("embed_positions.weight")}
+    if arrays:
+        raise PresetError(f"{path.name} has {min(arrays)}, which no MarianMTModel has")
+
+
+def _checked(array: np.ndarray, weight: Weight, vocabulary: Vocabulary | None) -> np.ndarray:
+    """An array as it is stored, or a PresetError if its shape is not the model's."""
+    expected = [*weight.variable.shape][:: -1 if weight.is_kernel else 1]
+    if vocabulary:
+        expected[0] = len(vocabulary.pieces)
+    array = array.reshape(-1) if len(expected) == 1 else array  # biases of logits are [1, vocab]
+    if [*array.shape] != expected:
+        shape = [*array.shape]
+        raise PresetError(f"{weight.name} has shape {shape}; the config's is {expected}")
+    return array
+
+
+def _vocabularies(folder, options):
+    source = _vocabulary(folder / VOCABULARY, _count(options, "vocab_size"), options)
+    if not (folder / SECOND).exists():
+        return {"source": source, "target": source}
+    size = options.get("decoder_vocab_size") or options["vocab_size"]
+    return {"source": source, "target": _vocabulary(folder / SECOND, size, options)}
+
+
+def _vocabulary(path, size, options):
+    ids = _object(path)
+    if wrong := [i for i in ids.values() if type(i) is not int or not 0 <= i < size]:
+        raise PresetError(f"{path.name} has the id {wrong[0]!r}, the model {size} embeddings")
+    if missing := [piece for piece in ("</s>", "<unk>") if piece not in ids]:
+        raise PresetError(f"{path.name} has no piece {missing[0]}")
+    pieces = [""] * size
+    for piece, number in ids.items():
+        pieces[number] = piece
+    padding, unknown, end = _count(options, "pad_token_id", 0), ids["<unk>"], ids["</s>"]
+    start = options.get("decoder_start_token_id", padding)
+    rest = [i for i in range(size) if i not in (padding, unknown, end)]
+    return Vocabulary(pieces, np.array([padding, unknown, start, end, *rest]))
+
+
+def _tokenizer(folder, side, vocabulary):
+    path, pieces = folder / f"{side}.spm", [vocabulary.pieces[i] for i in vocabulary.order[4:]]
+    try:
+        return MarianTokenizer(joined(path.read_bytes(), pieces, reads_tags=side == "source"))
+    except (OSError, ValueError) as error:
+        raise PresetError(f"cannot read {path.name}: {error}") from error
+
+
+def _without_effect(options):
+    """The ids that are never to be produced, and notes about options that have no effect here."""
+    words = options.get("bad_words_ids") or []
+    banned = {word[0] for word in words if len(word) == 1}
+    notes = [
+        f"bad_words_ids {w}: sequences of several tokens are not banned" for w in words if w[1:]
+    ]
+    for option, unused in UNUSED.items():
+        if (value := options.get(option, unused)) != unused:
+            notes.append(f"{option}: {value} has no effect here")
+    # Padding is never produced anyway; with a bias it would leave the softmax too.
+    return sorted(banned - {options.get("pad_token_id")}), notes
+
+
+def _count(options, name, least=1):
+    value = options.get(name)
+    if type(value) is not int or value < least:
+        raise PresetError(f"config.json: {name} must be at least {least}. Received: {value!r}")
+    return value
+
+
+def _object(path):
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise PresetError(f"{path.name}: expected an object. Received: {value!r:.80}")
+    return value
