@@ -115,23 +115,21 @@ TRANSLATE_DOCUMENT = Signature(
 )
 TRANSLATE_WITH_TERMS = Signature(
     "translate_with_terms",
-    TRANSLATE.outputs,
+    ("translation", "score", "truncated"),
     answers.Translation,
     inputs={"text": "string", "terms": "string", "translations": "string"},
     lists=("terms", "translations"),
-    certain=TRANSLATE.certain,
+    certain=("score", "truncated"),
 )
+LIKELIHOOD = ("log_prob", "tokens", "truncated")
 SCORE = Signature(
-    "score",
-    answers.Likelihood._fields,
-    answers.Likelihood,
-    inputs={"text": "string", "reference": "string"},
+    "score", LIKELIHOOD, answers.Likelihood, inputs={"text": "string", "reference": "string"}
 )
 EXPLAIN = Signature(
     "explain",
-    answers.Explanation._fields[:4],
+    ("source_tokens", "target_tokens", "attention", "attention_heads"),
     _explanation,
-    optional=answers.Explanation._fields[4:],
+    optional=("encoder_heads", "decoder_heads"),
     certain=("source_tokens",),
     large=True,  # a number for each pair of tokens, layer and head
 )
@@ -141,38 +139,29 @@ CLASSIFY = Signature(
     _classification,
     certain=("probabilities",),
 )
+COMPLETION = ("text", "log_prob", "tokens", "finished", "truncated")
 COMPLETE = Signature(
     "complete",
-    answers.Completion._fields,
+    COMPLETION,
     answers.Completion,
     inputs={
-        "prompt": "string",
-        "length": "int32",
-        "temperature": "float32",
-        "top_k": "int32",
-        "top_p": "float32",
-        "seed": "int64",
+        "prompt": "string", "length": "int32", "temperature": "float32", "top_k": "int32",
+        "top_p": "float32", "seed": "int64",
     },
     certain=("truncated",),
-)
+)  # fmt: skip
 COMPLETE_GREEDILY = Signature(
     "complete_greedily",
-    answers.Completion._fields,
+    COMPLETION,
     answers.Completion,
     inputs={"prompt": "string"},
     certain=("truncated",),
 )
-LOG_PROB = Signature("log_prob", answers.Likelihood._fields, answers.Likelihood)
+LOG_PROB = Signature("log_prob", LIKELIHOOD, answers.Likelihood)
 # TensorFlow Serving's own methods, whose requests hold `tf.train.Example` messages.
 CLASSIFY_EXAMPLES: Signature[Any] = Signature(
-    "classify_examples",
-    ("classes", "scores"),
-    inputs={"inputs": "string"},
-    method="classify",
+    "classify_examples", ("classes", "scores"), inputs={"inputs": "string"}, method="classify"
 )
 REGRESS_EXAMPLES: Signature[Any] = Signature(
-    "regress_examples",
-    ("outputs",),
-    inputs={"inputs": "string"},
-    method="regress",
+    "regress_examples", ("outputs",), inputs={"inputs": "string"}, method="regress"
 )
