@@ -99,9 +99,9 @@ def prepare(options):
         given["protect"] = scripts.protected(options.protect)
     with refusing(ValueError):
         texts = options.calibrate and scripts.lines("--calibrate", options.calibrate)
-        from keras_tfmr.text_models.text_model import TextModel  # now: it imports TensorFlow
+        from keras_tfmr.text_models.load import load_text_model  # now: it imports TensorFlow
 
-        text_model = TextModel.from_preset(options.preset, options.weights or True, **given)
+        text_model = load_text_model(options.preset, options.weights or True, **given)
 
     def export():
         with refusing(RuntimeError, ValueError):  # also where TensorFlow has no int8

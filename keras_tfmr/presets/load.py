@@ -1,4 +1,4 @@
-"""Text models from presets: what `TextModel.from_preset` does."""
+"""Text models from presets: what `from_preset` does."""
 
 import dataclasses
 import os
@@ -20,39 +20,46 @@ from keras_tfmr.text.sentences import SentenceSplitter
 
 DECODING = [field.name for field in dataclasses.fields(DecodingConfig)]
 
+# The classes of text models by what they do, which `text_models.load` knows.
+CLASSES = {"translation": "Translator", "classify": "Classifier", "language": "Completer"}
+
 Weights = bool | str | os.PathLike[str]
 
 
-def load(
-    cls: type,
-    preset: str | os.PathLike[str],
-    weights: Weights,
-    options: dict[str, Any],
-    classes: dict[str, type],
-) -> Any:
-    """The text model of a preset: see `TextModel.from_preset`.
+def kind_of(preset: str | os.PathLike[str]) -> str:
+    """What the model of a preset does: a key of `CLASSES`."""
+    path = find(preset)
+    if is_marian_mt(path):
+        return "translation"
+    folder = PresetFolder(path)
+    kind = folder.read_config()["model"].get("kind")
+    if kind not in MODELS:
+        known = ", ".join(MODELS)
+        raise PresetError(f"{folder.config}: model.kind must be one of {known}. Received: {kind!r}")
+    return kind if kind in CLASSES else "translation"
 
-    Args:
-        cls: The class that was asked for.
-        preset, weights, options: As there.
-        classes: {kind of a model: the class of its text model}; "translation" for all others.
+
+def load(
+    cls: Any, preset: str | os.PathLike[str], weights: Weights, options: dict[str, Any]
+) -> Any:
+    """The text model of a class, whose `kind` must be that of the preset.
+
+    The arguments are those of `TextModel.from_preset`.
     """
     if (backend := keras.backend.backend()) != "tensorflow":
         raise PresetError(
             f"Translating and exporting run on TensorFlow. Received: KERAS_BACKEND={backend}"
         )
     path, options = find(preset), dict(options)
-    published = is_marian_mt(path)
-    kind = classes["translation"] if published else _class_of(PresetFolder(path), classes)
-    if not (issubclass(cls, kind) or issubclass(kind, cls)):
+    if (kind := kind_of(preset)) != cls.kind:
         raise PresetError(
-            f"{preset} holds a {kind.__name__}: expected {kind.__name__}.from_preset. "
+            f"{preset} holds a {CLASSES[kind]}: expected {CLASSES[kind]}.from_preset. "
             f"Received: {cls.__name__}.from_preset"
         )
-    translates = kind is classes["translation"]
+    translates = kind == "translation"
     language = options.pop("language", None) if translates else None
     try:
-        if not published:
+        if not is_marian_mt(path):
             content = _of_folder(PresetFolder(path), translates, weights, language)
         elif isinstance(weights, bool):
             content = read_marian_mt(path, name_of(preset), weights, language)
@@ -61,23 +68,13 @@ def load(
         if translates:
             searched = {name: options.pop(name) for name in DECODING if name in options}
             content.arguments["config"] = _search(content.decoding, searched)
-        made = cls if issubclass(cls, kind) else kind
-        text_model = made(content.model, **content.arguments | options)
+        text_model = cls(content.model, **content.arguments | options)
     except PresetError:
         raise
     except (ValueError, TypeError) as error:  # of what it says, or of the options
         raise PresetError(f"{preset}: {error}") from error
     text_model.record, text_model.texts = content.record, content.texts
     return text_model
-
-
-def _class_of(folder, classes):
-    """The class of a folder's text model."""
-    kind = folder.read_config()["model"].get("kind")
-    if kind not in MODELS:
-        known = ", ".join(MODELS)
-        raise PresetError(f"{folder.config}: model.kind must be one of {known}. Received: {kind!r}")
-    return classes.get(kind, classes["translation"])
 
 
 def _search(known, given):

@@ -37,6 +37,8 @@ class Classifier(TextModel):
     (['en', 'pt'], True)
     """
 
+    kind = "classify"
+
     def __init__(
         self,
         model: keras.Model,

@@ -51,6 +51,8 @@ class Completer(TextModel):
     True
     """
 
+    kind = "language"
+
     def __init__(
         self,
         model: keras.Model,

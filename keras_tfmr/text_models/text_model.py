@@ -4,14 +4,17 @@ import abc
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_tfmr.export import formats
 from keras_tfmr.faster.optimize import optimize_for_decoding
 from keras_tfmr.faster.precision import with_precision
+from keras_tfmr.presets.load import load
+from keras_tfmr.presets.save import save
 from keras_tfmr.signatures.inputs import Inputs, utf8
 from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.strings import Text, checked_texts
@@ -39,7 +42,10 @@ class TextModel(abc.ABC):
         default: The name of the signature that serves requests without a name.
         record: What its preset says about where it is from; exports repeat it.
         texts: Texts that its preset was evaluated on.
+        kind: Of the class, what it does: a key of `presets.load.CLASSES`.
     """
+
+    kind: ClassVar[str]
 
     def __init__(
         self, model: keras.Model, tokenizers: dict[str, Tokenizer], max_length: int
@@ -78,15 +84,13 @@ class TextModel(abc.ABC):
                 language for texts without a tag, if the model has several.
 
         Returns:
-            An object of the class; `TextModel.from_preset` gives one of the class that fits.
+            An object of the class.
 
         Raises:
             PresetError: If there is no such preset, it cannot be read, it is one of another class,
                 or an option is unknown; a ValueError.
         """
-        from keras_tfmr.presets.load import load
-
-        return cast(Self, load(cls, preset, load_weights, options, classes()))
+        return cast(Self, load(cls, preset, load_weights, options))
 
     def save_to_preset(self, preset_dir: str | os.PathLike[str]) -> pathlib.Path:
         """Writes a folder for `from_preset`, with the files of a training run.
@@ -113,8 +117,6 @@ class TextModel(abc.ABC):
         ...     print(Completer.from_preset(path).max_length)
         64
         """
-        from keras_tfmr.presets.save import save
-
         return save(self, preset_dir)
 
     def export(
@@ -171,8 +173,6 @@ class TextModel(abc.ABC):
         ...     print(path.name, (path / "saved_model.pb").exists())
         1 True
         """
-        from keras_tfmr.export import formats
-
         return formats.export(self, directory, format, precision, texts, check)
 
     def _serve(self, *served: tuple[Signature[Any], Callable]) -> None:
@@ -269,15 +269,6 @@ class TextModel(abc.ABC):
             outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
             answers.update(zip(rows, signature.read(outputs), strict=True))
         return [answers[row] for row in range(len(texts))]
-
-
-def classes() -> dict[str, type[TextModel]]:
-    """{kind of a model: the class of its text model}; all other kinds translate."""
-    from keras_tfmr.text_models.classifier import Classifier
-    from keras_tfmr.text_models.completer import Completer
-    from keras_tfmr.text_models.translator import Translator
-
-    return {"classify": Classifier, "language": Completer, "translation": Translator}
 
 
 def _lists(value):

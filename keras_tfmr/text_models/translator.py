@@ -46,11 +46,6 @@ class Translator(TextModel):
             "placeholder", "option", "number") and patterns in RE2's syntax. None: all these names
             but "number" if both vocabularies have the `SLOTS` for it, else nothing.
 
-    Attributes:
-        choose: How a search with one beam chooses tokens, as for `decoding.search`: a `Sampling`
-            draws translations. None for the best ones. It is set before the first call, and copies
-            do not have it.
-
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
         ValueError: If vocabularies or lengths do not fit the model, a pattern is wrong, or the
@@ -68,6 +63,8 @@ class Translator(TextModel):
     True
     """
 
+    kind = "translation"
+
     def __init__(
         self,
         model: keras.Model,
@@ -82,7 +79,7 @@ class Translator(TextModel):
         tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
         super().__init__(model, tokenizers, max_source_length)
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
-        self.config, self.choose = config or DecodingConfig(), None
+        self.config = config or DecodingConfig()
         self.max_source_length = max_source_length
         if not isinstance(abbreviations, SentenceSplitter):
             abbreviations = SentenceSplitter(abbreviations)
@@ -447,7 +444,6 @@ class Translator(TextModel):
             *self.model.start(source_ids, config.num_beams, max_length=config.max_length),
             config,
             examples,
-            choose=self.choose,
             num_certain=num_certain,
         )
 

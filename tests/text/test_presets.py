@@ -13,7 +13,7 @@ from keras_tfmr.errors import ExportError, PresetError
 from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.recurrent import RNNSearchConfig, RNNSearchModel
 from keras_tfmr.text.sentences import LANGUAGES
-from keras_tfmr.text_models.text_model import TextModel
+from keras_tfmr.text_models.load import load_text_model
 
 GREEDY = {"num_beams": 1, "num_return_sequences": 1}  # is traced in less time
 
@@ -40,7 +40,7 @@ def test_what_is_saved_answers_as_before(name, tmp_path):
     model.texts = ["Uma frase.", "Outra\nfrase."]
     path = model.save_to_preset(tmp_path / "a preset")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a preset"]
-    found = TextModel.from_preset(path)
+    found = load_text_model(path)
     assert isinstance(model, type(found)) and found.texts == ["Uma frase.", "Outra frase."]
     assert ANSWERS[name](found) == ANSWERS[name](model)
     mine, its = ({n: v for n, v in m.arguments().items() if n in OWN} for m in (model, found))
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_one_line(tmp_path):
         for content in contents:
             (run / file).write_bytes(content)
             with pytest.raises(PresetError, match=re.escape(str(run)) + f".*{re.escape(file)}"):
-                TextModel.from_preset(run)
+                load_text_model(run)
         (run / file).unlink() if before is None else (run / file).write_bytes(before)
     weights = run / "weights" / "best.weights.h5"
     within = bytearray(weights.read_bytes())
@@ -160,13 +160,13 @@ def test_a_wrong_entry_of_a_config_is_named(tmp_path):
         changed = config[part] | {entry: value} if entry else value
         (path / "config.json").write_text(json.dumps(config | {part: changed}))
         with pytest.raises(PresetError, match=said) as raised:
-            TextModel.from_preset(path, load_weights=False)
+            load_text_model(path, load_weights=False)
         assert str(path) in str(raised.value)
 
 
 def test_a_published_model_is_saved_as_a_preset(tmp_path):
     path = write_published(tmp_path / "opus-mt-por-eng")
-    found = TextModel.from_preset(path, language="eng", num_beams=2)
+    found = load_text_model(path, language="eng", num_beams=2)
     assert type(found) is Translator and found.splitter.abbreviations == "pt", "by its name"
     assert found.config.num_beams == 2 and found.source_tokenizer.target_language == "eng"
     copy = Translator.from_preset(found.save_to_preset(tmp_path / "copy"))

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import sacrebleu
 
-from keras_tfmr.text_models.text_model import TextModel
+from keras_tfmr.text_models.load import load_text_model
 from training import phrasebook
 from training.command.disk import RunError, explained, write_atomically, write_json
 from training.command.process import command, peak_memory_mib
@@ -29,7 +29,7 @@ def finish(settings, task, folder, data, state):
         RunError: If a file cannot be written, or the exported model does not pass its check.
     """
     begun = time.monotonic()
-    text_model = TextModel.from_preset(folder.path)
+    text_model = load_text_model(folder.path)
     results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
     sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
     if settings.phrasebook and settings.task == "translation":
