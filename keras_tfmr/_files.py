@@ -1,4 +1,4 @@
-"""Files and folders: one error for users, whatever is wrong with one; folders that appear whole.
+"""Files and folders: what is wrong with one as an error in a line; folders that appear whole.
 
 Whatever is killed, nothing half is left to load.
 """
@@ -12,47 +12,22 @@ import pathlib
 import re
 import shutil
 import uuid
-import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
 from keras_tfmr.errors import ExportError, PresetError
 
-# What NumPy raises for an .npz that is damaged, cut short, or none.
-DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
 _UNFINISHED = ".unfinished-"  # not a number, so that no server loads it
 # A folder is a version if its whole name is a number, leading zeros or not.
 _VERSION = re.compile(r"[0-9]+")
 
 
-@contextlib.contextmanager
-def blaming(what: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Inside, an error of these kinds, by default a ValueError, is a PresetError about `what`."""
-    caught = kinds or (ValueError,)
-    try:
-        yield
-    except caught as error:
-        raise PresetError(f"{what}: {error}") from error
-
-
 def read_json(path: pathlib.Path) -> Any:
     """The value of a JSON file; a PresetError if it cannot be read or is not JSON."""
-    with blaming(f"Cannot read {path}", OSError, ValueError):
+    try:
         return json.loads(path.read_text(encoding="utf-8"))
-
-
-@contextlib.contextmanager
-def npz(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """The arrays of an .npz file by their names; it is closed, however damaged it is.
-
-    Raises:
-        An error of `DAMAGED`.
-    """
-    import numpy as np
-
-    with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-        yield arrays
+    except (OSError, ValueError) as error:
+        raise PresetError(f"Cannot read {path}: {error}") from error
 
 
 def check_writable(path: pathlib.Path, is_folder: bool = False) -> None:

@@ -71,7 +71,6 @@ def train(settings, stop):
 
 def begin(asked, folder, workers):
     """The `Run`, after the folder holds its config.json and its encoded corpus."""
-    from keras_tfmr._files import blaming
     from training.corpus.sources import check_apart
     from training.data import prepare
     from training.run import run_folder, transfer
@@ -81,8 +80,7 @@ def begin(asked, folder, workers):
     check_apart(asked, folder)
     about = (asked.to_dict(), FREE, asked.overwrite)
     before = run_folder.begin(folder, *about) if workers.chief else workers.read_config(folder)
-    with blaming(f"{folder.config}: arguments"):
-        settings = run_folder.settle(asked, before)
+    settings = run_folder.settle(asked, before)
     start = Start(settings.init_from) if settings.init_from else None
     data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
     config = transfer.config_for(start, data.task) if start else data.task.config()

@@ -7,14 +7,16 @@ the states of the seed generators: a run resumed from it has other dropout.
 import json
 import re
 import zipfile
+import zlib
 
 import numpy as np
 from keras import ops
 
-from keras_tfmr._files import DAMAGED, npz
 from training.command.disk import RunError, write_atomically
 
 META = "meta"
+# What zipfile and NumPy raise for an archive that is damaged or cut short.
+DAMAGED = (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error)
 _COUNTED = re.compile(r"\b(seed_generator|adam)_\d+\b")
 
 
@@ -103,7 +105,7 @@ def damage(path):
 
 def read_meta(path):
     """The meta data of a checkpoint."""
-    with npz(path) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return json.loads(archive[META].item())
 
 
@@ -117,7 +119,7 @@ def restore(path, variables):
     Raises:
         RunError: If the names or shapes are those of another model.
     """
-    with npz(path) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         names = {uncounted(name): name for name in archive.files if name != META}
         if others := names.keys() ^ variables.keys():
             raise RunError(

@@ -3,7 +3,6 @@
 import numpy as np
 from keras import ops
 
-from keras_tfmr._files import blaming
 from keras_tfmr.presets.models import read_config
 
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
@@ -13,8 +12,7 @@ LEAST_BIAS = -50.0
 
 def config_for(start, task):
     """The config of the model that learns a task: that of the run, with other dropout."""
-    with blaming(f"{start.folder.config}: model.config"):
-        return read_config(task.kind, {**start.config, **task.settings.dropouts()})
+    return read_config(task.kind, {**start.config, **task.settings.dropouts()})
 
 
 def assign(start, model):
