@@ -1,25 +1,29 @@
-"""Training data of a run: encoded pairs, tokenizers and batches, made from its settings."""
+"""Training data of a run, from the settings to batches: one function for each stage, in order.
+
+`prepare` is all of it. `encode` reads the corpora and writes their ids, once in a run; each start
+of the run makes its batches from these.
+"""
 
 import contextlib
 import itertools
 from typing import NamedTuple
 
-import numpy as np
-
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.spans import SLOTS
+from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.command.disk import RunError, changes_in_words, differences
 from training.corpus import store
 from training.corpus.batches import Batches, CorpusPart, compiles_by_shape
-from training.corpus.filter import Cleaner, Rules, summary
-from training.corpus.held_out import given_sets, hold_out
+from training.corpus.filter import Rules, usual_ratio
+from training.corpus.held_out import check_any, given_sets, hold_out
 from training.corpus.protect import PairProtection
-from training.corpus.read import rows, text_column
-from training.corpus.sources import corpora_of, rates
+from training.corpus.read import text_column
+from training.corpus.sources import corpora_of, rates, tagged
 from training.corpus.unique import UniquePairs
 from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from
+MEASURED = 20_000  # lines of each corpus that its usual ratio of lengths is measured on
 PHRASEBOOK = (
     "The built-in phrasebook has everyday sentences, most of them made by a grammar. For other "
     "text, give --data."
@@ -35,7 +39,7 @@ class Data(NamedTuple):
 
     Fields:
         task: The task, such as `tasks.TranslationTask`.
-        batches: The `data.Batches`.
+        batches: The `Batches`.
         validation: List of `(source, reference)`.
         test: The same for a test set; empty if there is none.
         steps: Number of updates of the run, 0 if minutes have to be measured.
@@ -53,9 +57,11 @@ class Data(NamedTuple):
 
 
 def prepare(settings, folder, before, known=None, replicas=1):
-    """Reads and encodes the corpora, unless the folder of a resumed run has them.
+    """The `Data` of a run. It is read and encoded, unless the folder of a resumed run has it.
 
     Args:
+        settings: The settings.
+        folder: The `RunFolder`.
         before: The config.json of the run that is resumed, or None.
         known: `(source, target)` tokenizers to use.
         replicas: Number of devices over all hosts, which share each batch.
@@ -63,143 +69,153 @@ def prepare(settings, folder, before, known=None, replicas=1):
     Raises:
         RunError: If the corpora cannot be read, or are not those that the run began with.
     """
+    encoded, tokenizers = read_or_encode(settings, folder, before, known)
+    if before:
+        check_unchanged(encoded, before, folder)
+    task = TASKS[settings.task](settings, tokenizers)
+    batches = make_batches(settings, task, encoded, replicas)
+    steps = settings.steps or 0
+    if settings.epochs and not steps:
+        steps = -(-settings.epochs * batches.batches_in(0) // settings.gradient_accumulation_steps)
+    sets, lines = encoded.held_out, summary(settings, encoded, tokenizers, batches)
+    return Data(task, batches, sets["validation"], sets["test"], steps, encoded.record, lines)
+
+
+def read_or_encode(settings, folder, before, known):
+    """The `Encoded` of a run and its tokenizers."""
     tokenizers = folder.tokenizers() if before else None
     encoded = tokenizers and store.read(folder.encoded, tokenizers)
-    recorded = (before or {}).get("corpus", {})
-    # It may be that of a run that was to begin.
-    if not encoded or differences(recorded, encoded.record):
-        encoded, tokenizers = encode(settings, folder.encoded, tokenizers or known)
+    # What is in the folder may be of a run that was to begin.
+    if encoded and not differences(before.get("corpus", {}), encoded.record):
+        return encoded, tokenizers
+    return encode(settings, folder.encoded, tokenizers or known)
+
+
+def check_unchanged(encoded, before, folder):
+    """Raises a RunError if the corpora are not those that a run began with."""
     changes = [f"{p} (sha256 {a[:12]}, now {b[:12]})" for p, a, b in encoded.changed_files()]
-    if before and (others := differences(recorded, encoded.record)):
+    if others := differences(before.get("corpus", {}), encoded.record):
         changes.append(changes_in_words(others))
     if changes:
         raise RunError(
             f"The corpus is not the one that the run in {folder.path} began with: "
             f"{'; '.join(changes)}. Choose another --output, or delete the folder"
         )
-    task = TASKS[settings.task](settings, tokenizers)
-    batches = make_batches(settings, task, encoded, replicas)
-    steps, sets = settings.steps or 0, encoded.held_out
-    if settings.epochs and not steps:
-        steps = -(-settings.epochs * batches.batches_in(0) // settings.gradient_accumulation_steps)
-    lines = [PHRASEBOOK] if settings.phrasebook else []
-    lines += [EVERYDAY] if settings.phrasebook and settings.task == "translation" else []
-    lines += [*encoded.summaries(), *_vocabulary(*tokenizers), f"batches: {batches.summary()}"]
-    validation, test = sets["validation"], sets["test"]
-    return Data(task, batches, validation, test, steps, encoded.record, "\n".join(lines))
 
 
 def encode(settings, folder, known=None):
     """Reads, cleans and encodes the corpora of a run; learns the tokenizers.
 
     Args:
+        settings: The settings.
+        folder: Where to write, a `pathlib.Path`.
         known: `(source, target)` tokenizers to use.
 
     Returns:
         The `Encoded` and its tokenizers.
     """
+    corpora = corpora_of(settings)
+    tags = [corpus.tag for corpus in corpora]
+    protect = protection(settings, tags)
+    paths = [path for corpus in corpora for paths in corpus.files() for path in paths]
+    files = [store.SourceFile.of(path) for path in paths]
     store.delete(folder)
     folder.mkdir(parents=True)
     with contextlib.ExitStack() as unfinished:
         unfinished.callback(store.delete, folder)
-        corpora, files = corpora_of(settings), []
-        sets = given_sets(settings, corpora)
-        rules, blocks = _measured(settings, [corpus.blocks("train", files) for corpus in corpora])
-        cleaner, tags = Cleaner(rules, settings.task), [corpus.tag for corpus in corpora]
-        protect = _protection(settings, tags)
-        unique = UniquePairs(folder / store.TEXT, blocks, cleaner, tags, protect)
-        if not len(unique):
-            raise RunError(
-                f"{corpora[0].name}: no pair is left of {unique.lines:,} lines; "
-                f"dropped: {summary(unique.dropped)}"
-            )
-        sets = sets or {"validation": hold_out(unique, settings.seed)}
-        held_out = [pair for pairs in sets.values() for pair in pairs.pairs]
-        for side in (0, 1):
-            # Labels occur in training and validation.
-            if settings.task == "translation" or side == text_column(settings.task):
-                unique.excluded[side].update(pair[side] for pair in held_out)
-        tokenizers = _tokenizers(settings, known, unique, held_out)
-        encoded = store.write(folder, unique, tokenizers, sets, files)
+        rules = rules_of(settings, corpora)
+        rows = [corpus.rows(settings) for corpus in corpora]
+        unique = UniquePairs(folder / store.TEXT, rows, rules)
+        check_any(unique, corpora, unique.counts)
+        sets = take_held_out(settings, corpora, unique)
+        tokenizers = known or learn(settings, unique, tags, protect)
+        if settings.task == "classify":
+            tokenizers = tokenizers[0], labels_of(unique, sets)
+        pairs = as_learned(unique.read(), tags, protect)
+        encoded = store.write(folder, pairs, len(corpora), tokenizers, sets, files, unique.counts)
         unique.path.unlink()
         unfinished.pop_all()
     return encoded, tokenizers
 
 
-def _measured(settings, corpora):
-    """The `Rules` of cleaning, and the blocks of the corpora, of whose first ones they are made."""
-    rules = Rules(settings.max_characters, settings.filters, settings.languages)
-    if not rules.filters:
-        return rules, corpora
-    firsts = [list(itertools.islice(blocks, 1)) for blocks in corpora]
-    pairs = itertools.chain.from_iterable(rows(block) for first in firsts for block in first)
-    rules = rules.measured_on(pairs)
-    return rules, [itertools.chain(*both) for both in zip(firsts, corpora, strict=True)]
-
-
-def _protection(settings, tags):
+def protection(settings, tags):
     """The `PairProtection` of the pairs, or None."""
     if not settings.protect:
         return None
-    protection = PairProtection(settings.protect, settings.seed)
-    if wrong := next(filter(protection.finds, tags), None):
+    protect = PairProtection(settings.protect, settings.seed)
+    if wrong := next(filter(protect.finds, tags), None):
         raise RunError(
             f"--protect would make a span of --tag {wrong}: write it in another way, such as "
             f">>{wrong.strip('<>')}<<, or give other names to --protect"
         )
-    return protection
+    return protect
 
 
-def _tokenizers(settings, known, unique, held_out):
-    """The tokenizers of both sides: known, or learned from the `UniquePairs`."""
+def rules_of(settings, corpora):
+    """The `Rules` of cleaning; the usual ratio of lengths is that of each corpus's first lines."""
+    ratio = 0.0
+    if "length_ratio" in settings.filters:
+        firsts = (itertools.islice(corpus.rows(settings), MEASURED) for corpus in corpora)
+        ratio = usual_ratio(itertools.chain.from_iterable(firsts))
+    return Rules(settings.max_characters, settings.filters, settings.languages, ratio)
+
+
+def take_held_out(settings, corpora, unique):
+    """The sets to measure on, {name: `Pairs`}; no pair is left that shares a sentence with them."""
+    sets = given_sets(settings, corpora)
+    if "validation" not in sets:
+        tags = [corpus.tag for corpus in corpora]
+        sets["validation"] = hold_out(unique, tags, settings.seed)
+    sides = [{pair[side] for pairs in sets.values() for pair in pairs.pairs} for side in (0, 1)]
+    if settings.task != "translation":  # labels, and nothing, stand beside many texts
+        sides[1 - text_column(settings.task)] = ()
+    unique.drop_shared(*sides)
+    return sets
+
+
+def as_learned(pairs, tags, protect):
+    """Yields (number of its corpus, source, target) as a model learns it: with slots and tag."""
+    for corpus, source, target in pairs:
+        if protect:
+            source, target = protect(source, target)
+        yield corpus, tagged(tags[corpus], source), target
+
+
+def learn(settings, unique, tags, protect):
+    """Tokenizers of source and target, learned from evenly spaced pairs; both may be the same."""
+    joint = settings.task == "translation" and settings.joint_vocab
+    mask = unique.spaced(LEARNED // (1 + joint))
+    _, sources, targets = zip(*as_learned(unique.read(mask), tags, protect), strict=True)
+    columns = [sources, targets]
     if settings.task != "translation":
-        return _of_texts(settings, known, unique, held_out)
-    if known:
-        return known
-    columns = list(zip(*unique.spaced(LEARNED // (1 + settings.joint_vocab)), strict=True))
-    columns = [columns[0] + columns[1]] if settings.joint_vocab else columns
+        columns = [columns[text_column(settings.task)]]
+    elif joint:
+        columns = [sources + targets]
     symbols = SLOTS if settings.protect else ()
-    learned = [_learn(lines, settings.vocab_size, symbols) for lines in columns]
+    try:
+        learned = [
+            SubwordTokenizer.learn(lines, settings.vocab_size, symbols=symbols) for lines in columns
+        ]
+    except ValueError as error:
+        raise RunError(str(error)) from error
     return learned[0], learned[-1]
 
 
-def _of_texts(settings, known, unique, held_out):
-    """The subwords of the texts, and their labels or the subwords again."""
-    column = text_column(settings.task)
-    texts = () if known else [pair[column] for pair in unique.spaced(LEARNED)]
-    subwords = known[0] if known else _learn(texts, settings.vocab_size)
-    if column:
-        return subwords, subwords
-    # With the held-out texts, which may have a label that no training text has.
-    every = itertools.chain(unique.read(np.flatnonzero(unique.kept)), held_out)
-    return subwords, Labels.learn(row[1] for row in every)
-
-
-def _learn(lines, size, symbols=()):
-    from keras_tfmr.text.tokenizer import SubwordTokenizer
-
-    try:
-        return SubwordTokenizer.learn(lines, size, symbols=symbols)
-    except ValueError as error:
-        raise RunError(str(error)) from error
-
-
-def _vocabulary(source, target):
-    """Lines for people about the tokenizers."""
-    if labels := getattr(target, "names", None):
-        names = ", ".join(labels[:12])
-        return [f"vocabulary: {source.vocab_size:,} subwords", f"labels: {len(labels)}, {names}"]
-    sizes = dict.fromkeys(f"{side.vocab_size:,}" for side in (source, target))
-    return [f"vocabulary: {' and '.join(sizes)} subwords"]
+def labels_of(unique, sets):
+    """The `Labels` of all texts: the held-out ones may have a label that no training text has."""
+    held_out = (label for pairs in sets.values() for _, label in pairs.pairs)
+    return Labels.learn(itertools.chain((label for *_, label in unique.read()), held_out))
 
 
 def make_batches(settings, task, encoded, replicas=1):
     """The `Batches` of an `Encoded`."""
     sizes = encoded.parts
-    ends = itertools.accumulate(sizes)
     shares = rates(corpora_of(settings), sizes)
+    ends = itertools.accumulate(sizes)
     parts = [
-        CorpusPart(e - n, e, rate) for e, n, rate in zip(ends, sizes, shares, strict=True) if n
+        CorpusPart(end - size, end, rate)
+        for end, size, rate in zip(ends, sizes, shares, strict=True)
+        if size
     ]
     return Batches(
         encoded.sides,
@@ -211,3 +227,18 @@ def make_batches(settings, task, encoded, replicas=1):
         max_tokens=settings.max_tokens,
         fixed_shapes=compiles_by_shape(),
     )
+
+
+def summary(settings, encoded, tokenizers, batches):
+    """Lines for people about the data of a run."""
+    lines = [PHRASEBOOK] if settings.phrasebook else []
+    lines += [EVERYDAY] if settings.phrasebook and settings.task == "translation" else []
+    lines += encoded.summaries()
+    if settings.task == "classify":
+        names = tokenizers[1].names
+        lines.append(f"vocabulary: {tokenizers[0].vocab_size:,} subwords")
+        lines.append(f"labels: {len(names)}, {', '.join(names[:12])}")
+    else:
+        sizes = dict.fromkeys(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
+        lines.append(f"vocabulary: {' and '.join(sizes)} subwords")
+    return "\n".join([*lines, f"batches: {batches.summary()}"])

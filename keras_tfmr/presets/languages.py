@@ -2,8 +2,8 @@
 
 import re
 
-# At the end of a published name or of a data set's, of which a folder and a weight may be given.
-_PAIR = re.compile(r"(?:[-:]|^[a-z0-9]+:.*/)([a-z]{2,3})-([a-z]{2,3})(?::[\d.]+)?$")
+# At the end of a published name, or of a data set's, behind which a weight may stand.
+_PAIR = re.compile(r"(?:[-:]|^tfds:.*/)([a-z]{2,3})(?:-|_to_)([a-z]{2,3})(?::[\d.]+)?$")
 _SHORT = {
     "deu": "de", "eng": "en", "spa": "es", "fra": "fr", "ita": "it", "nld": "nl", "por": "pt",
 }  # fmt: skip
@@ -18,10 +18,10 @@ def is_of_phrasebook(config):
 def languages_of(config):
     """(code of the source, code of the target) of a run's config; "" for one that is not known.
 
-    >>> languages_of({"arguments": {"data": ["tatoeba:por-eng"]}})
-    ('por', 'eng')
-    >>> languages_of({"arguments": {"data": ["own.tsv:1", "multi30k:pairs/en-de:3"]}})
-    ('en', 'de')
+    >>> languages_of({"arguments": {"data": ["tfds:ted_hrlr_translate/pt_to_en"]}})
+    ('pt', 'en')
+    >>> languages_of({"arguments": {"data": ["own.tsv:1", "hf:opus_books:en-pt:3"]}})
+    ('en', 'pt')
     """
     published, settings = config.get("published", {}), config.get("arguments", {})
     if not published and is_of_phrasebook(config):

@@ -308,7 +308,7 @@ def test_a_recurrent_model_is_exported_alike(tmp_path):
 
 
 def test_options_of_the_command(tmp_path, capsys, monkeypatch):
-    run = write_run(tmp_path, num_beams=2, length_penalty=0.5, data=["tatoeba:deu-eng"])
+    run = write_run(tmp_path, num_beams=2, length_penalty=0.5, data=["hf:opus_books:de-en"])
     asked = []
     with monkeypatch.context() as patched:
         patched.setattr(Translator, "export", lambda own, *_, **how: asked.append(own))

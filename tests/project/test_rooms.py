@@ -13,7 +13,6 @@ training.run
 training.data
 training.tasks
 training.settings training.translate
-training.get_data
 training.corpus serving.demo serving.server serving.export serving.client
 training.command training.phrasebook training.scores serving.devserver serving.demo_api
 keras_tfmr.text_models

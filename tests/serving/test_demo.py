@@ -75,7 +75,7 @@ def address(stubbed):
         ({"arguments": {"data": [], "source": None}}, (("pt", "en"), True)),
         ({"arguments": {"data": ["a.tsv"]}}, (("", ""), False)),
         ({"arguments": {"data": ["a.tsv"], "languages": ["de", "fr"]}}, (("de", "fr"), False)),
-        ({"arguments": {"data": ["tatoeba:por-eng"]}}, (("por", "eng"), False)),
+        ({"arguments": {"data": ["hf:x:pt-en"]}}, (("pt", "en"), False)),
         (
             {"arguments": {"num_beams": 4}, "published": {"name": "Helsinki-NLP/opus-mt-pt-en"}},
             (("pt", "en"), False),

@@ -71,7 +71,7 @@ def test_lora_and_another_precision_are_merged_and_rounded_back(tmp_path):
 
 
 def test_a_run_folder_is_a_preset_with_options_in_its_place(tmp_path):
-    run = write_run(tmp_path / "run", num_beams=3, data=["tatoeba:por-eng"])
+    run = write_run(tmp_path / "run", num_beams=3, data=["tfds:ted_hrlr_translate/pt_to_en"])
     rows = "".join(f"{line}\tx\n" for line in LINES)
     (run / "translations.tsv").write_text(f"source\treference\n{rows}", encoding="utf-8")
     found = Translator.from_preset(run)
@@ -87,7 +87,7 @@ def test_a_run_folder_is_a_preset_with_options_in_its_place(tmp_path):
     copy = Translator.from_preset(given.save_to_preset(tmp_path / "copy"), num_beams=2)
     assert copy.splitter.words == {"sr", "fig #"}
     assert copy.config == given.config.replace(num_beams=2, num_return_sequences=2)
-    assert copy.record["config"]["arguments"]["data"] == ["tatoeba:por-eng"]
+    assert copy.record["config"]["arguments"]["data"] == ["tfds:ted_hrlr_translate/pt_to_en"]
     other = tiny_translator(tiny(TranslationModel, seed=9)).model
     other.save_weights(tmp_path / "other.weights.h5")
     found = Translator.from_preset(run, load_weights=tmp_path / "other.weights.h5")

@@ -1,6 +1,5 @@
 """Commands that write: a wrong one touches no file, and the corrected one then does its work."""
 
-import bz2
 import hashlib
 
 import pytest
@@ -9,7 +8,7 @@ from text_models import LINES, write_run
 
 from keras_tfmr.text.spans import SLOTS
 from serving import export
-from training import get_data, import_marian, train_pt_en, translate
+from training import import_marian, train_pt_en, translate
 
 LIMITS = ["--max_length", "12", "--max_source_length", "24"]
 # Command lines, and what is said of each. `{run}` is a run, `{here}` a folder that has old outputs.
@@ -44,11 +43,6 @@ WRONG = {
         ("{run} --output {here}/new --overwrite", "is a run, not a published model"),
         ("{run} --output {here}/in.txt", "Cannot write {here}/in.txt: Not a directory"),
     ),
-    get_data: (
-        ("tatoeba:por-english --folder {here}/new", "Expected two language codes"),
-        ("tatoeba:por-eng --folder {here}/new --downloads {here}", "por_sentences.tsv.bz2 is miss"),
-        ("tatoeba:por-eng --folder {here}/in.txt --downloads {here}/exports", "Cannot write"),
-    ),
 }  # fmt: skip
 
 
@@ -66,9 +60,6 @@ def here(tmp_path):
     (tmp_path / "out.txt").write_text("old")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "kept.txt").write_text("old")
-    (tmp_path / "exports").mkdir()
-    for name in ("por_sentences", "eng_sentences", "por-eng_links"):
-        (tmp_path / "exports" / f"{name}.tsv.bz2").write_bytes(bz2.compress(b""))
     return tmp_path
 
 

@@ -1,198 +1,112 @@
-"""Pairs of data sets: from a stand-in of its server that breaks off, changes its files, refuses."""
+"""Data sets of TensorFlow Datasets and Hugging Face, which these libraries read; none downloads."""
 
-import bz2
 import contextlib
-import gzip
-import hashlib
-import itertools
-import re
-import socket
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import json
+import sys
 
+import datasets
 import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
 
-from training import get_data
 from training.command.disk import RunError
-from training.corpus import data_set, multi30k, sources, tatoeba
-from training.corpus.held_out import given_sets, read_pairs
-from training.settings.training_config import TrainingConfig
+from training.corpus import data_sets
+from training.corpus.held_out import given_sets
+from training.corpus.sources import parse
+from training.settings.training_config import TextConfig, TrainingConfig
 
-NUMBERS = range(1, 101)
-EXPORTS = {  # by hand, in the form of Tatoeba's weekly exports
-    "por/por_sentences.tsv.bz2": [f"{i}\tpor\tFrase {i}." for i in NUMBERS],
-    "eng/eng_sentences.tsv.bz2": [f"{1000 + i}\teng\tSentence {i}." for i in NUMBERS],
-    # The last sentence is linked to one that was deleted, the first has two translations.
-    "por/por-eng_links.tsv.bz2": [
-        *(f"{i}\t{1000 + i}" for i in NUMBERS), "1\t1002", "100\t5000"
-    ],
-}  # fmt: skip
-EXPORTS = {
-    name: bz2.compress("".join(f"{line}\n" for line in lines).encode())
-    for name, lines in EXPORTS.items()
-}
+SPLITS = {"train": 3, "validation": 2, "test": 1}
 
 
-class Server(BaseHTTPRequestHandler):
-    """Serves `files`; each of the next `breaks` answers ends after `bytes` bytes of its content."""
-
-    def do_GET(self):
-        server, name = self.server, self.path.removeprefix("/")
-        span = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
-        server.asked.append((name, span and int(span[1])))
-        if name not in server.files:
-            return self.send_error(404)
-        content, tag = server.files[name], f'"{hashlib.sha1(server.files[name]).hexdigest()}"'
-        begin = int(span[1]) if span and server.ranges and self.headers["If-Range"] == tag else 0
-        self.send_response(206 if begin else 200)
-        if begin:
-            last = len(content) - 1
-            self.send_header("Content-Range", f"bytes {begin}-{last}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - begin))
-        self.send_header("ETag", tag)
-        self.end_headers()
-        whole, server.breaks = server.breaks <= 0, server.breaks - 1
-        self.wfile.write(content[begin:] if whole else content[begin:][: server.bytes])
-        if server.later:
-            server.files |= server.later
-
-    def log_message(self, *arguments):
-        pass
+@pytest.fixture(autouse=True)
+def forgotten():
+    yield
+    data_sets.opened.cache_clear()
 
 
-@pytest.fixture
-def server(monkeypatch, tmp_path):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    server.files, server.asked, server.later = dict(EXPORTS), [], {}
-    server.breaks, server.bytes, server.ranges = 0, 100, True
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    monkeypatch.setattr(tatoeba, "EXPORTS", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr(data_set, "PAUSE", 0.0)
-    yield server
-    server.shutdown()
-    server.server_close()
+def pairs(split, reverse=False):
+    return [(f"{split} {i}", f"{i} en")[:: -1 if reverse else 1] for i in range(SPLITS[split])]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "datasets" / "tatoeba" / "por-eng"
+def check(name):
+    """All splits are read, in the order that is asked for."""
+    for codes, reverse in (((), False), (("pt", "en"), False), (("en", "pt"), True)):
+        settings = TrainingConfig(data=(name,), languages=codes)
+        corpora = parse(settings.data)
+        assert [*corpora[0].rows(settings)] == pairs("train", reverse)
+        sets = given_sets(settings, corpora)
+        assert {n: s.pairs for n, s in sets.items()} == {n: pairs(n, reverse) for n in [*sets]}
+        assert [*sets] == ["validation", "test"] and corpora[0].files() == []
+    (also,) = given_sets(TrainingConfig(data=("a.tsv",), validation=(name,)), []).values()
+    assert also.pairs == pairs("validation")
 
 
-def read(split="train"):
-    """The pairs of a split, as a run gets them."""
-    blocks = sources.parse(["tatoeba:por-eng"])[0].blocks(split, [])
-    return b"".join(block.texts[0] for block in blocks)
+@contextlib.contextmanager
+def tfds_of(folder, name, rows):
+    """TensorFlow Datasets with a data set it knows, whose splits have these {column: cells}."""
+    builder = tfds.builder(name, data_dir=folder)
+    files = tfds.core.ShardedFileTemplate(
+        builder.data_path, dataset_name=builder.name, filetype_suffix="tfrecord"
+    )
+    about = {"shard_lengths": [1], "num_bytes": 0, "filename_template": files}
+    splits = [tfds.core.SplitInfo(name=split, **about) for split in SPLITS]
+    builder.info.set_splits(tfds.core.splits.SplitDict(splits))
+    builder.data_path.mkdir(parents=True)
+    builder.info.write_to_directory(builder.data_path)
+
+    def dataset(self, split, **options):
+        return tf.data.Dataset.from_tensor_slices(rows(split))
+
+    with tfds.testing.mock_data(as_dataset_fn=dataset, data_dir=folder):
+        yield f"tfds:{name}"
 
 
-def exports(folder):
-    """The downloaded files, and no part of one."""
-    return {file.name: file.read_bytes() for file in (folder / "downloads").iterdir()}
+def test_tensorflow_datasets(tmp_path):
+    """By the declarations of the tutorial's data set and of one with labels."""
+
+    def columns(split):
+        return dict(zip(("pt", "en"), map(list, zip(*pairs(split), strict=True)), strict=True))
+
+    with tfds_of(tmp_path, "ted_hrlr_translate/pt_to_en", columns) as name:
+        check(name)
+    texts = {"label": [1, 0], "text": ["a", "b"]}
+    with tfds_of(tmp_path, "imdb_reviews", lambda split: texts) as name:
+        assert [*parse([name])[0].rows(TextConfig())] == [("a", "pos"), ("b", "neg")]
 
 
-WHOLE = {name.partition("/")[2]: content for name, content in EXPORTS.items()}
+def test_a_folder_of_hugging_face(tmp_path):
+    for split in SPLITS:
+        rows = [{"translation": {"pt": pt, "en": en}} for pt, en in pairs(split)]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{split}.jsonl").write_text(text)
+    check(f"hf:{tmp_path}")
 
 
-def test_the_first_run_downloads_and_no_other(server, folder, capsys):
-    server.breaks = 10**6  # each answer brings 100 bytes
-    assert read() == (folder / "train.tsv").read_bytes() and exports(folder) == WHOLE
-    first = [begin for name, begin in server.asked if "links" in name]
-    assert first == [None, *range(100, len(WHOLE["por-eng_links.tsv.bz2"]), 100)]
-    captured, count = capsys.readouterr(), len(server.asked)
-    assert "CC BY 2.0 FR" in captured.out and "eng_sentences.tsv.bz2: 0.0 MB" in captured.err
-    assert read("test") == (folder / "test.tsv").read_bytes() and len(server.asked) == count
-    (folder / "test.tsv").write_text("x\ty\n")
-    with pytest.raises(RunError, match=r"does not match .*SHA256SUMS"):
-        read("test")
+def test_labels_of_hugging_face(tmp_path):
+    label = datasets.ClassLabel(names=["no", "yes"])
+    features = datasets.Features({"label": label, "text": datasets.Value("string")})
+    rows = datasets.Dataset.from_dict({"label": [1, 0], "text": ["a", "b"]}, features)
+    rows.to_parquet(tmp_path / "train.parquet")
+    (corpus,) = parse([f"hf:{tmp_path}"])
+    assert [*corpus.rows(TextConfig())] == [("a", "yes"), ("b", "no")]
 
 
-@pytest.mark.parametrize("ranges", [True, False])
-def test_what_broke_off_is_not_mixed_with_another_file(server, folder, ranges):
-    """The server has a new version when it is asked for the rest, or sends the whole file again."""
-    server.breaks, server.ranges, name = 1, ranges, "por/por_sentences.tsv.bz2"
-    server.later = {name: EXPORTS["eng/eng_sentences.tsv.bz2"]} if ranges else {}
-    with contextlib.suppress(RunError):  # of too few pairs
-        tatoeba.TATOEBA.fetch("por-eng", folder)
-    assert [begin for asked, begin in server.asked if asked == name] == [None, 100]
-    later = {file.partition("/")[2]: content for file, content in server.later.items()}
-    assert exports(folder) == WHOLE | later
-
-
-def test_the_next_command_goes_on_where_a_download_broke_off(server, folder, monkeypatch):
-    server.breaks = 1
-    with monkeypatch.context() as patch:
-        patch.setattr(data_set, "FAILURES", 1)
-        with pytest.raises(RunError, match=r"broke off after 100 of .* --data tatoeba:DIR/por-eng"):
-            read()
-    assert read() and [begin for _, begin in server.asked][:2] == [None, 100]
-    assert exports(folder) == WHOLE
-
-
-def test_what_cannot_be_downloaded_is_one_sentence(server, folder, monkeypatch):
-    with pytest.raises(RunError, match=r"tatoeba has no xyz_sentences.*Received: por-xyz"):
-        tatoeba.TATOEBA.fetch("por-xyz", folder)
-    with socket.socket() as closed, pytest.raises(RunError) as raised:
-        closed.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(tatoeba, "EXPORTS", f"http://127.0.0.1:{closed.getsockname()[1]}")
-        read()
-    said = str(raised.value)
-    assert "refused): repeat the command" in said and "\n" not in said
-
-
-def test_exports_are_joined_and_split(tmp_path, capsys):
-    for name, content in WHOLE.items():
-        (tmp_path / name).write_bytes(content)
-    words = ["tatoeba:por-eng", "--downloads", str(tmp_path), "--folder", str(tmp_path / "data")]
-    assert get_data.main(words) == 0
-    told, folder = capsys.readouterr().out, tmp_path / "data" / "por-eng"
-    corpus = sources.corpus_of(f"tatoeba:{folder}")
-    splits = [read_pairs([corpus], name).pairs for name in data_set.SPLITS]
-    assert 5 in map(len, splits) and 95 <= sum(map(len, splits)) <= 101
-    for mine, other in itertools.permutations(splits, 2):
-        assert {a for a, _ in mine}.isdisjoint(a for a, _ in other)
-    for source, target in itertools.chain(*splits):
-        number = source.removeprefix("Frase ")
-        assert target == f"Sentence {number}" or (source, target) == ("Frase 1.", "Sentence 2.")
-    digest = hashlib.sha256((folder / "train.tsv").read_bytes()).hexdigest()
-    assert f"{digest}  train.tsv" in told and "CC BY 2.0 FR" in (folder / "ATTRIBUTION").read_text()
-    assert get_data.main(words) == 0 and capsys.readouterr().out == told
-    assert tatoeba.TATOEBA.split_path(str(folder), "test") == folder / "test.tsv"
-    settings = TrainingConfig(data=("mine.tsv",), validation=(corpus.name,))
-    assert given_sets(settings, [])["validation"].pairs == splits[1]
-
-
-def test_what_is_missing_or_damaged_is_named(tmp_path, capsys):
-    with pytest.raises(RunError, match=r"run `python training/get_data.py tatoeba:por-eng`"):
-        list(sources.parse([f"tatoeba:{tmp_path}/por-eng"])[0].blocks("train", []))
-    for words, message in (
-        (["tatoeba:por-eng", "--downloads"], "por_sentences.tsv.bz2 is missing"),
-        (["tatoeba:pt-en", "--downloads"], "codes of three letters"),
-        (["tatoebas:por-eng", "--downloads"], "Expected NAME:PAIR of tatoeba, multi30k"),
+def test_what_is_missing_is_said(tmp_path, monkeypatch):
+    for name, message in (
+        ("tfds:no_such", "tfds:no_such: .*no_such"),
+        (f"hf:{tmp_path}/none", f"hf:{tmp_path}/none: "),
     ):
-        assert get_data.main([*words, str(tmp_path), "--folder", str(tmp_path / "data")]) == 1
-        assert message in capsys.readouterr().err
-    (tmp_path / "por-eng_links.tsv.bz2").write_bytes(WHOLE["por-eng_links.tsv.bz2"][:-9])
-    with pytest.raises(RunError, match=r"links.*: not a complete export .*: delete it and"):
-        tatoeba.TATOEBA.fetch("por-eng", tmp_path / "por-eng", tmp_path)
-
-
-def test_the_published_captions_are_read_and_no_others(tmp_path, monkeypatch, capsys):
-    """Files of the same names stand in for them; a tab within a caption is a space."""
-    names = multi30k.files("de-en")
-    assert list(names) == [f"{n}.{c}.gz" for n in multi30k.NAMES for c in ("de", "en")]
-    texts = {name: f"Ein\tHund, {name}.\nZwei.\n".encode() for name in names}
-    for name, text in texts.items():
-        (tmp_path / name).write_bytes(gzip.compress(text))
-    words = ["multi30k:de-en", "--downloads", str(tmp_path), "--folder", str(tmp_path / "data")]
-    assert get_data.main(words) == 1
-    assert "train.de.gz is not the published file" in capsys.readouterr().err
-    digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
-    monkeypatch.setattr(multi30k, "DIGESTS", digests)
-    assert get_data.main(words) == 0 and "For research" in capsys.readouterr().out
-    corpus = sources.corpus_of(f"multi30k:{tmp_path}/data/de-en")
-    assert read_pairs([corpus], "test").pairs == [
-        ("Ein Hund, test_2016_flickr.de.gz.", "Ein Hund, test_2016_flickr.en.gz."),
-        ("Zwei.", "Zwei."),
-    ]
-    with pytest.raises(RunError, match="Expected multi30k:en-de"):
-        multi30k.files("en-fr")
+        with pytest.raises(RunError, match=message):
+            [*parse([name])[0].rows(TrainingConfig())]
+    (tmp_path / "a.csv").write_text("pt,en,de\na,b,c\n")
+    with pytest.raises(
+        RunError, match=r"line 1: expected two columns, or --set languages.*pt, en, de"
+    ):
+        [*parse([f"hf:{tmp_path}"])[0].rows(TrainingConfig())]
+    with pytest.raises(RunError, match=r"expected a split `test`. Received: train"):
+        data_sets.data_set_rows(f"hf:{tmp_path}", "test", TrainingConfig()).__next__()
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    for name, package in (("tfds:a", "tensorflow-datasets"), ("hf:a", "datasets")):
+        with pytest.raises(RunError, match=f"{name} needs `pip install {package}`"):
+            parse([name])[0].splits()

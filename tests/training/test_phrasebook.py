@@ -1,27 +1,25 @@
 """The phrasebook's files: each task reads them; what is measured on is nowhere else."""
 
+import collections
 import re
 
 import pytest
 
 from training import phrasebook
-from training.corpus.filter import Cleaner, Rules
-from training.corpus.sources import of_phrasebook
+from training.corpus.filter import Rules, cleaned
+from training.corpus.sources import corpora_of
+from training.settings.training_config import TextConfig, TrainingConfig
 
 TYPES = "compound doing order owning person phrase place quality question taste time wish"
 
 
-def rows_of(task, split="train"):
-    """{split: rows} as a run gets them; a line that is not of the task's form is an error."""
-    cleaned = [
-        Cleaner(Rules(), task)(block)
-        for corpus in of_phrasebook(task)
-        for block in corpus.blocks(split, [])
-        if split == "train" or corpus.has_splits
-    ]
-    assert not sum((each.dropped for each in cleaned), start=cleaned[0].dropped)
-    lines = b"".join(each.text for each in cleaned).decode().splitlines()
-    return [tuple(line.split("\t")) for line in lines]
+def rows_of(settings, split):
+    """The rows of a split as a run gets them; a line that is not of the task's form is an error."""
+    counts = collections.Counter()
+    corpora = [c for c in corpora_of(settings) if split == "train" or split in c.splits()]
+    rows = [r for c in corpora for r in cleaned(c.rows(settings, split), Rules(), counts)]
+    assert counts == {"lines": len(rows)}
+    return rows
 
 
 def bare(text):
@@ -30,7 +28,7 @@ def bare(text):
 
 
 def test_what_is_measured_on_is_in_no_other_file():
-    parts = [rows_of("translation", split) for split in ("train", "validation", "test")]
+    parts = [rows_of(TrainingConfig(), split) for split in ("train", "validation", "test")]
     parts.append(phrasebook.everyday())
     assert [len(part) for part in parts[1:]] == [500, 500, 400]
     assert len(parts[0]) > 40_000 and set(phrasebook.pairs()) < set(parts[0])
@@ -50,6 +48,6 @@ def test_a_portuguese_sentence_has_one_translation():
 @pytest.mark.parametrize("task, column, expected", [("classify", 1, TYPES), ("language", 0, "-")])
 def test_the_text_tasks_read_labels_and_english(task, column, expected):
     for split in ("train", "validation"):
-        rows = rows_of(task, split)
+        rows = rows_of(TextConfig(task=task), split)
         labels = {label for row in rows for label in row[column].split()}
         assert " ".join(sorted(labels)) == expected

@@ -15,7 +15,6 @@ from keras_tfmr.text.labels import Labels
 from serving import export
 from training.command.disk import RunError
 from training.corpus.read import LONGEST_LINE
-from training.corpus.read import rows as rows_of
 from training.corpus.sources import Corpus
 from training.data import prepare
 from training.run.run_folder import RunFolder
@@ -56,8 +55,7 @@ def prepared(folder, data, *words):
 
 def read(tmp_path, task, *rows):
     source = Corpus(str(write(tmp_path / "corpus", rows)))
-    (block,) = source.blocks("train", [])
-    return [tuple(row) for row in rows_of(block, task)]
+    return [*source.rows(TextConfig(task=task))]
 
 
 def test_files_of_labels(tmp_path):

@@ -1,6 +1,11 @@
 """From the files that `--data` names to token ids on the disk, larger than memory or not.
 
-A line goes one way: `read` has it from its file, `filter` cleans or drops it, `unique` drops it if
-it occurs twice, `store` writes its ids, and `batches` puts it into a batch. `training.data` calls
-them one after the other; each knows only those before it, and none a task or a model.
+A line goes one way: `sources` names its file, `read` has it from there, `filter` cleans or drops
+it, `unique` drops it if it occurs twice, `held_out` may take it away, `protect` puts slots into it,
+`store` writes its ids, and `batches` puts it into a batch. `training.data` calls them one after the
+other.
+
+All of it is one process of the standard library and NumPy. polars, tried in its place, was not
+faster (cleaning 200,000 lines takes 0.4 seconds here, 0.5 there), cannot say in which line of a
+file a third column or a byte that is not UTF-8 stands, and reads neither .bz2 nor .xz.
 """

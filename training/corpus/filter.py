@@ -1,21 +1,15 @@
-"""Cleaning of sentence pairs, with filters for pairs from the web, line by line.
+"""Cleaning of sentence pairs, with filters for pairs from the web, pair by pair.
 
 Every dropped pair is counted under one reason, the first that applies.
 """
 
-import collections
 import dataclasses
 import functools
-import hashlib
 import math
 import statistics
 import unicodedata
-from typing import NamedTuple
-
-import numpy as np
 
 from training.command.disk import RunError
-from training.corpus.read import rows
 
 # The reasons to drop a pair, and how they are printed.
 REASONS = {
@@ -27,12 +21,14 @@ REASONS = {
     "duplicate": "duplicate",
     "shared": "that share a sentence with held-out pairs",
 }
+FILTERS = ("identical", "length_ratio", "language")
 
 CHARACTERS = 1000  # a side may have at most so many, unless the rules say otherwise
 RATIO = 2.2  # a side may be at most this many times as long as is usual for its partner
 SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
 WORDY = 8  # minimum letters of a side whose language is identified
 PROBABLE = 0.02  # below this probability of the expected language, the language is another one
+_SPACES = str.maketrans("\t\n\r", "   ")  # within a cell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Rules:
         max_characters: Pairs with a longer side are dropped; None stands for `CHARACTERS`.
         filters: Names from `FILTERS`.
         languages: ISO 639-1 codes of source and target, for the filter `language`.
-        ratio: Median logarithm of the ratio of target to source characters.
+        ratio: Usual logarithm of the ratio of target to source characters.
     """
 
     max_characters: int | None = None
@@ -52,8 +48,7 @@ class Rules:
     ratio: float = 0.0
 
     def __post_init__(self):
-        unknown = sorted({*self.filters} - {*FILTERS})
-        if unknown:
+        if unknown := sorted({*self.filters} - {*FILTERS}):
             raise RunError(f"Filters are {', '.join(FILTERS)}. Received: {', '.join(unknown)}")
         if "language" in self.filters:
             if len(self.languages) != 2:
@@ -63,71 +58,39 @@ class Rules:
                 )
             identifier(*self.languages)
 
-    def measured_on(self, pairs):
-        """A copy with the usual length ratio of some pairs."""
-        pairs = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
-        if not pairs:
-            return self
-        ratio = statistics.median(math.log(len(target) / len(source)) for source, target in pairs)
-        return dataclasses.replace(self, ratio=ratio)
 
+def cleaned(pairs, rules, counts):
+    """Yields the pairs to keep, composed (NFC) and stripped.
 
-class Cleaned(NamedTuple):
-    """The kept pairs of a block as `source<TAB>target` lines, with hashes of each.
-
-    Fields:
-        text: UTF-8 lines.
-        keys: uint64 [pairs]: equal for equal pairs.
-        dropped: Counter of the reasons.
-        lines: Number of lines in the block.
+    Args:
+        pairs: An iterable of `(source, target)`.
+        rules: The `Rules`.
+        counts: A Counter, which counts all pairs as `lines`, and the dropped ones by reason.
     """
+    for pair in pairs:
+        source, target = (
+            unicodedata.normalize("NFC", side.translate(_SPACES)).strip() for side in pair
+        )
+        counts["lines"] += 1
+        if reason := reason_to_drop(source, target, rules):
+            counts[reason] += 1
+        else:
+            yield source, target
 
-    text: bytes
-    keys: np.ndarray
-    dropped: collections.Counter
-    lines: int
 
-
-class Cleaner:
-    """Cleans blocks of lines: composes (NFC), strips and filters them.
-
-    Their `task` is what the lines are for.
-    """
-
-    def __init__(self, rules, task="translation"):
-        self.rules, self.task = rules, task
-        self._filters = [(name, keeps) for name, keeps in _KEEPS.items() if name in rules.filters]
-
-    def __call__(self, block):
-        """The `Cleaned` of a `LineBlock`.
-
-        Raises:
-            RunError: If a line is not UTF-8 or does not have two columns; it names the line.
-        """
-        lines, keys, dropped, count = [], [], collections.Counter(), 0
-        for source, target in rows(block, self.task, self.rules.max_characters):
-            count += 1
-            source = unicodedata.normalize("NFC", source).strip()
-            target = unicodedata.normalize("NFC", target).strip()
-            if reason := self.reason(source, target):
-                dropped[reason] += 1
-                continue
-            line = f"{source}\t{target}".encode()
-            lines.append(line)
-            keys.append(_digest(line))
-        text = b"\n".join([*lines, b""])
-        return Cleaned(text, np.frombuffer(b"".join(keys), np.uint64), dropped, count)
-
-    def reason(self, source, target):
-        """The reason to drop a pair, a key of `REASONS`, or None."""
-        if not has_text(source) or not has_text(target):
-            return "empty"
-        if max(len(source), len(target)) > (self.rules.max_characters or CHARACTERS):
-            return "long"
-        for name, keeps in self._filters:
-            if not keeps(source, target, self.rules):
-                return name
-        return None
+def reason_to_drop(source, target, rules):
+    """A key of `REASONS`, or None for a pair to keep."""
+    if not has_text(source) or not has_text(target):
+        return "empty"
+    if max(len(source), len(target)) > (rules.max_characters or CHARACTERS):
+        return "long"
+    if "identical" in rules.filters and source.casefold() == target.casefold():
+        return "identical"
+    if "length_ratio" in rules.filters and not has_usual_lengths(source, target, rules.ratio):
+        return "length_ratio"
+    if "language" in rules.filters and not in_languages((source, target), rules.languages):
+        return "language"
+    return None
 
 
 def has_text(side):
@@ -139,10 +102,29 @@ def has_text(side):
     return any(char.isprintable() and char != " " for char in side)
 
 
-def summary(dropped):
-    """The numbers of dropped pairs by reason, in words; `none` if there are none."""
-    reasons = (f"{dropped[name]:,} {words}" for name, words in REASONS.items() if dropped.get(name))
-    return ", ".join(reasons) or "none"
+def has_usual_lengths(source, target, ratio):
+    """Whether the lengths have about the usual ratio, given by its logarithm."""
+    found = math.log((len(target) + SHORT) / (len(source) * math.exp(ratio) + SHORT))
+    return abs(found) <= math.log(RATIO)
+
+
+def usual_ratio(pairs):
+    """The median logarithm of the ratio of target to source characters."""
+    pairs = [(source.strip(), target.strip()) for source, target in pairs]
+    logs = [math.log(len(target) / len(source)) for source, target in pairs if source and target]
+    return statistics.median(logs) if logs else 0.0
+
+
+def in_languages(texts, languages):
+    """Whether each text may be in its language."""
+    judge = identifier(*languages)
+    for text, language in zip(texts, languages, strict=True):
+        if sum(map(str.isalpha, text)) < WORDY:
+            continue
+        ranks = judge.rank(text)
+        if ranks[0][0] != language and dict(ranks)[language] < PROBABLE:
+            return False
+    return True
 
 
 @functools.cache
@@ -157,8 +139,7 @@ def identifier(*languages):
     except ImportError as error:
         raise RunError("The filter `language` needs `pip install py3langid`") from error
     judge = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    unknown = sorted({*languages} - {*judge.labels})
-    if unknown:
+    if unknown := sorted({*languages} - {*judge.labels}):
         raise RunError(
             f"The filter `language` does not know {', '.join(unknown)}; expected some of: "
             f"{' '.join(sorted(judge.labels))}"
@@ -166,34 +147,7 @@ def identifier(*languages):
     return judge
 
 
-def _different(source, target, rules):
-    return source.casefold() != target.casefold()
-
-
-def _usual_lengths(source, target, rules):
-    ratio = math.log((len(target) + SHORT) / (len(source) * math.exp(rules.ratio) + SHORT))
-    return abs(ratio) <= math.log(RATIO)
-
-
-def _expected_languages(source, target, rules):
-    judge = identifier(*rules.languages)
-    for text, language in zip((source, target), rules.languages, strict=True):
-        if sum(map(str.isalpha, text)) < WORDY:
-            continue
-        best, *_ = ranks = judge.rank(text)
-        if best[0] != language and dict(ranks)[language] < PROBABLE:
-            return False
-    return True
-
-
-_KEEPS = {
-    "identical": _different,
-    "length_ratio": _usual_lengths,
-    "language": _expected_languages,
-}
-FILTERS = tuple(_KEEPS)
-
-
-def _digest(line):
-    # With 64 bits, a collision among millions of pairs is very unlikely.
-    return hashlib.blake2b(line, digest_size=8).digest()
+def summary(counts):
+    """The numbers of dropped pairs by reason, in words; `none` if there are none."""
+    reasons = (f"{counts[name]:,} {words}" for name, words in REASONS.items() if counts.get(name))
+    return ", ".join(reasons) or "none"

@@ -1,25 +1,30 @@
 """Pairs that a run is measured on: given, or held out of the training pairs."""
 
 import collections
-import dataclasses
-import itertools
+from typing import NamedTuple
 
 import numpy as np
 
 from training.command.disk import RunError
-from training.corpus.filter import Cleaner, Rules, summary
+from training.corpus.filter import Rules, cleaned, summary
 from training.corpus.sources import corpus_of, tagged, tags_of
 
 HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
 
 
-@dataclasses.dataclass(frozen=True)
-class Pairs:
-    """Sentence pairs in memory, each once, with their tags and the files they come from."""
+class Pairs(NamedTuple):
+    """Pairs in memory, each once.
+
+    Fields:
+        pairs: list of (source, target).
+        tags: The tag of each source, or "".
+        counts: A Counter of the dropped pairs by reason.
+        files: The files they come from.
+    """
 
     pairs: list
     tags: list
-    dropped: dict
+    counts: dict
     files: tuple = ()
 
     def tagged(self):
@@ -28,51 +33,48 @@ class Pairs:
         return [(tagged(tag, source), target) for tag, (source, target) in rows]
 
 
-def read_pairs(corpora, split="train", task="translation", rules=None, most=None):
-    """The cleaned `Pairs` of corpora.
+def given_sets(settings, corpora):
+    """The sets to measure on that are given: {name: `Pairs`} of `validation` and `test`."""
+    if settings.validation:
+        name, *aligned = settings.validation
+        tag = tags_of(settings.tag).get(name, "")
+        corpus = corpus_of(name, tag=tag, aligned="".join(aligned))
+        split = "validation" if "validation" in corpus.splits() else "train"
+        return {"validation": read_pairs([corpus], settings, split)}
+    own = {
+        split: [corpus for corpus in corpora if split in corpus.splits()]
+        for split in ("validation", "test")
+    }
+    return {split: read_pairs(some, settings, split) for split, some in own.items() if some}
+
+
+def read_pairs(corpora, settings, split="train"):
+    """The cleaned `Pairs` of a split of some corpora."""
+    counts, tags, rules = collections.Counter(), {}, Rules(settings.max_characters)
+    for corpus in corpora:
+        for pair in cleaned(corpus.rows(settings, split), rules, counts):
+            counts["duplicate"] += pair in tags
+            tags.setdefault(pair, corpus.tag)
+    check_any(tags, corpora, counts)
+    files = tuple(path for corpus in corpora for paths in corpus.files(split) for path in paths)
+    return Pairs([*tags], [*tags.values()], counts, files)
+
+
+def check_any(pairs, corpora, counts):
+    """Raises a RunError if no pair is left."""
+    if not len(pairs):
+        raise RunError(
+            f"{corpora[0].name}: no pair is left of {counts['lines']:,} lines; "
+            f"dropped: {summary(counts)}"
+        )
+
+
+def hold_out(unique, tags, seed):
+    """Takes validation pairs out of the `UniquePairs`; the `Pairs`.
 
     Args:
-        corpora: Sources, as of `corpora_of`.
-        split: Which part of them to read.
-        task: What the lines are for.
-        rules: The `Rules` of cleaning.
-        most: Maximum number of pairs, of which no more are read; None for all.
+        tags: The tag of each corpus.
     """
-    cleaner, files, dropped = Cleaner(rules or Rules(), task), [], collections.Counter()
-    tags, lines, cleaned_lines = {}, 0, 0
-    for corpus in corpora:
-        for cleaned in map(cleaner, corpus.blocks(split, files)):
-            for line in cleaned.text.decode().split("\n")[:-1]:
-                tags.setdefault(line, corpus.tag)
-            lines, cleaned_lines = lines + cleaned.lines, cleaned_lines + len(cleaned.keys)
-            dropped.update(cleaned.dropped)
-            if most and len(tags) >= most:
-                break
-    dropped["duplicate"] += cleaned_lines - len(tags)
-    if not tags:
-        raise RunError(
-            f"{corpora[0].name}: no pair is left of {lines:,} lines; dropped: {summary(dropped)}"
-        )
-    rows = list(itertools.islice(tags.items(), most))
-    pairs = [tuple(line.split("\t")) for line, _ in rows]
-    return Pairs(pairs, [tag for _, tag in rows], dropped, tuple(files))
-
-
-def given_sets(settings, corpora):
-    """The validation and test sets that were given, {name: Pairs}."""
-    if paths := settings.validation:
-        tag, aligned = tags_of(settings.tag).get(paths[0], ""), "".join(paths[1:])
-        own = [corpus_of(paths[0], tag=tag, aligned=aligned)]
-        splits = {"validation": "validation" if own[0].has_splits else "train"}
-    else:
-        own = [corpus for corpus in corpora if corpus.has_splits]
-        splits = {name: name for name in ("validation", "test") if own}
-    rules = Rules(settings.max_characters)
-    return {n: read_pairs(own, split, settings.task, rules) for n, split in splits.items()}
-
-
-def hold_out(unique, seed):
-    """Takes validation pairs out of the `UniquePairs`; the `Pairs`."""
     every = len(unique)
     count = min(HELD_OUT, -(-every // 10))
     if count >= every:
@@ -81,7 +83,8 @@ def hold_out(unique, seed):
             "--validation"
         )
     places = np.random.default_rng([seed, 1]).choice(every, count, replace=False)
-    numbers = np.flatnonzero(unique.kept)[np.sort(places)]
-    rows = list(unique.read(numbers))
-    unique.kept[numbers] = False
-    return Pairs([pair[:2] for pair in rows], [tag for *_, tag in rows], {})
+    mask = np.zeros(len(unique.kept), bool)
+    mask[np.flatnonzero(unique.kept)[places]] = True
+    rows = list(unique.read(mask))
+    unique.kept &= ~mask
+    return Pairs([tuple(row[1:]) for row in rows], [tags[row[0]] for row in rows], {})

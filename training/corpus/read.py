@@ -1,120 +1,19 @@
-"""Lines of text files in blocks, and the rows of a block: where a corpus is read.
+"""The rows of text files and tables, where a corpus is read. An error names the file and the line.
 
-A file is read once, and its checksum is taken on the way; a block is decoded once, in the process
-that cleans it. An error names the file and the line.
+A row is `(source, target)`: two sentences, a text and its label, or nothing and a text.
 """
 
-import contextlib
-import functools
-import hashlib
-import io
+import csv
 import itertools
-import os
+import json
 import re
-from typing import NamedTuple
+from pathlib import Path
 
 from training.command.disk import RunError
 from training.corpus import packed
 
-LINES, BYTES = 20_000, 1 << 24  # in a block, at most; a line is never cut
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
 NOTHING = "-"  # stands for the source side of plain text
-
-
-class TextFile(NamedTuple):
-    """A file that was read: its path as given, checksum, lines, size and modification time."""
-
-    path: str
-    sha256: str
-    lines: int
-    bytes: int
-    modified: int
-
-
-class LineBlock(NamedTuple):
-    """Lines `first`, `first + 1`, … of one file or of two aligned ones, as bytes."""
-
-    paths: tuple
-    first: int
-    texts: tuple
-
-
-class _Hashed(io.RawIOBase):
-    """An open file whose checksum is taken as it is read."""
-
-    def __init__(self, file):
-        self._file, self._sha256, self._stamp = file, hashlib.sha256(), stamp(file.name)
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        count = self._file.readinto(buffer)
-        self._sha256.update(memoryview(buffer)[:count])
-        return count
-
-    def summary(self, lines):
-        """The `TextFile`, at the end."""
-        return TextFile(str(self._file.name), self._sha256.hexdigest(), lines, *self._stamp)
-
-
-def read_blocks(paths, files):
-    """Yields the lines of a file of two columns, or of two aligned files, as `LineBlock`s.
-
-    Args:
-        paths: One path or two.
-        files: A list, to which a `TextFile` is added for each path at the end.
-    """
-    names, number = tuple(map(str, paths)), 0
-    with contextlib.ExitStack() as opened:
-        unbuffered = functools.partial(open, mode="rb", buffering=0)
-        raws = [_Hashed(opened.enter_context(unbuffered(path))) for path in paths]
-        buffered = [io.BufferedReader(raw, 1 << 20) for raw in raws]
-        streams = [packed.lines(*pair) for pair in zip(buffered, paths, strict=True)]
-        while True:
-            texts = [_some(streams[0])]
-            texts += [list(itertools.islice(stream, len(texts[0]) or 1)) for stream in streams[1:]]
-            counts = [len(text) for text in texts]
-            if not (number or all(counts)):
-                raise RunError(f"{names[counts.index(0)]}: the file is empty")
-            if counts[0] != counts[-1]:
-                ended, other = names if counts[0] < counts[-1] else names[::-1]
-                raise RunError(
-                    f"{ended} ends after line {number + min(counts)}, but {other} has a line "
-                    f"{number + min(counts) + 1}: the two files must have the same number of lines"
-                )
-            if not counts[0]:
-                break
-            yield LineBlock(names, number + 1, tuple(map(b"".join, texts)))
-            number += counts[0]
-        for raw, file in zip(raws, buffered, strict=True):
-            while file.read(1 << 20):  # what follows the packed lines counts too
-                pass
-            files.append(raw.summary(number))
-
-
-def _some(stream):
-    """The next lines of a stream, as many as a block has."""
-    lines, size = [], 0
-    while size < BYTES and (more := list(itertools.islice(stream, min(LINES - len(lines), 1000)))):
-        lines += more
-        size += sum(map(len, more))
-    return lines
-
-
-def stamp(path):
-    """Size and modification time of a file; while they are the same, the content is too."""
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
-
-
-def in_memory(rows):
-    """Rows in memory as blocks of lines; tabs and line ends within a cell become spaces."""
-    rows, first = iter(rows), 1
-    while chunk := list(itertools.islice(rows, LINES)):
-        lines = ("\t".join(re.sub(r"[\t\n]", " ", cell) for cell in row) for row in chunk)
-        yield LineBlock(("memory",), first, ("".join(f"{line}\n" for line in lines).encode(),))
-        first += len(chunk)
 
 
 def text_column(task):
@@ -122,74 +21,167 @@ def text_column(task):
     return int(task == "language")
 
 
-def rows(block, task="translation", longest=None):
-    """Yields the `(source, target)` of each line of a block, in the form that a task needs.
+def file_rows(paths, settings):
+    """Yields the rows of a file, or of two files whose lines correspond.
 
     Args:
-        task: What the lines are for.
-        longest: Characters of plain text in a row; `LONGEST_LINE` by default.
+        paths: One path or two.
+        settings: Of the run: its task, languages and `max_characters`.
     """
-    read = _READERS[task]
-    if text_column(task):
-        read = functools.partial(read, longest=longest or LONGEST_LINE)
-    lines = zip(*(_decoded(block, column) for column in range(len(block.texts))), strict=True)
-    for number, cells in enumerate(lines, block.first):
-        try:
-            pairs = read(*cells)
-        except ValueError as error:
-            raise RunError(f"{block.paths[0]}, line {number}: {error}") from error
-        yield from pairs
+    path, number = paths[0], 0
+    for number, cells in file_cells(paths, settings):
+        yield from form(cells, settings, f"{path}, line {number}")
+    if not number:
+        raise RunError(f"{path}: the file is empty")
 
 
-def _decoded(block, column):
-    """The lines of one file of a block, list of str."""
-    lines = block.texts[column].removesuffix(b"\n").split(b"\n")
+def file_cells(paths, settings):
+    """Yields the number and the cells of each line, in the format that the file's name says."""
+    if len(paths) == 2:
+        return aligned_lines(*paths)
+    (path,) = paths
+    endings = [ending.lower() for ending in Path(path).suffixes]
+    if packed.is_packed(path):
+        endings.pop()
+    read = READERS.get(endings[-1] if endings else "")
+    if read:
+        return chosen(read(path), settings, path)
+    numbered = enumerate(lines(path), 1)
+    if settings.task == "language":
+        return ((number, [line]) for number, line in numbered)
+    return ((number, line.split("\t")) for number, line in numbered)
+
+
+def lines(path):
+    """Yields the lines of a file, packed or not, without their ends."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(packed.lines(file, path), 1):
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                raise RunError(
+                    f"{path}, line {number}: not UTF-8 at byte {error.start} of the line "
+                    f"(0x{line[error.start]:02x})"
+                ) from error
+            yield text.rstrip("\r\n")
+
+
+def aligned_lines(source, target):
+    """Yields the number and the two lines of each pair of two files."""
+    both = itertools.zip_longest(lines(source), lines(target))
+    for number, pair in enumerate(both, 1):
+        if None in pair:
+            ended, other = (source, target) if pair[0] is None else (target, source)
+            raise RunError(
+                f"{ended} ends after line {number - 1}, but {other} has a line {number}: the two "
+                "files must have the same number of lines"
+            )
+        yield number, pair
+
+
+def csv_rows(path):
+    """Yields the line number and {column: cell} of each row; the first line names the columns."""
+    reader = csv.DictReader((f"{line}\n" for line in lines(path)), strict=True)
     try:
-        return [line.decode().rstrip("\r") for line in lines]
-    except UnicodeDecodeError as error:
-        at = error.start
+        for row in reader:
+            if None in row:
+                raise csv.Error(f"expected {len(row) - 1} cells, as in the first line, found more")
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise RunError(f"{path}, line {reader.reader.line_num}: {error}") from error
+
+
+def json_rows(path):
+    """Yields the line number and {column: cell} of each line, which is a JSON object."""
+    for number, line in enumerate(lines(path), 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise RunError(f"{path}, line {number}: not JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise RunError(
+                f"{path}, line {number}: expected an object, as in "
+                f'{{"pt": "Sim.", "en": "Yes."}}. Received: {line[:80]}'
+            )
+        yield number, row
+
+
+def parquet_rows(path):
+    """Yields the number and {column: cell} of each row of a Parquet file."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise RunError(f"{path} needs `pip install pyarrow`") from error
+    try:
+        batches = parquet.ParquetFile(path).iter_batches()
+        rows = (row for batch in batches for row in batch.to_pylist())
+        yield from enumerate(rows, 1)
+    except (OSError, ValueError) as error:  # pyarrow's own are such
+        raise RunError(f"{path}: {error}") from error
+
+
+READERS = {
+    ".csv": csv_rows,
+    ".json": json_rows,
+    ".jsonl": json_rows,
+    ".ndjson": json_rows,
+    ".parquet": parquet_rows,
+}
+
+
+def chosen(rows, settings, name, recommended=()):
+    """Yields (number, cells) of (number, {column: cell}): the columns that the task needs.
+
+    They are the wanted or the recommended ones if they are there, else all if they are as many. A
+    column `translation` that holds {language: text}, as Hugging Face writes it, is such a row.
+
+    Args:
+        name: Of the file or the data set, for errors.
+        recommended: Names of columns, in order.
+    """
+    if settings.task == "translation":
+        wanted, hint = settings.languages, "two columns, or --set languages=pt,en, which names them"
+    elif settings.task == "classify":
+        wanted, hint = ("text", "label"), "the columns text and label, or two"
+    else:
+        wanted, hint = ("text",), "the column text, or one alone"
+    count, columns = 1 if settings.task == "language" else 2, None
+    for number, row in rows:
+        row = row.get("translation", row)
+        if columns is None:
+            known = (wanted, recommended, [*row])
+            columns = next((c for c in known if len(c) == count and {*c} <= {*row}), None)
+        if columns is None or not {*columns} <= {*row}:
+            raise RunError(f"{name}, line {number}: expected {hint}. Received: {', '.join(row)}")
+        cells = [row[column] for column in columns]
+        if not all(isinstance(cell, str | int) for cell in cells):
+            raise RunError(f"{name}, line {number}: expected texts. Received: {str(cells)[:80]}")
+        yield number, [str(cell) for cell in cells]
+
+
+def form(cells, settings, where):
+    """The rows that a task makes of the cells of a line: one, or several of a long text."""
+    if settings.task == "language":
+        longest = settings.max_characters or LONGEST_LINE
+        return [(NOTHING, piece) for piece in pieces(cells[0], longest)]
+    if len(cells) != 2:
         raise RunError(
-            f"{block.paths[column]}, line {block.first + lines.index(error.object)}: not UTF-8 at "
-            f"byte {at} of the line (0x{error.object[at]:02x})"
-        ) from error
-
-
-def _pair(*cells):
-    """The source and the target in one line, or in a line of each of two files."""
-    if len(cells) == 2:
-        return [[cell.replace("\t", " ") for cell in cells]]
-    columns = cells[0].split("\t")
-    if len(columns) != 2:
-        raise ValueError(
-            "expected two columns with a tab between them, found "
-            f"{len(columns)} column{'s' * (len(columns) > 1)}: {cells[0][:80]!r}"
+            f"{where}: expected two columns with a tab between them, found {len(cells)} "
+            f"column{'s' * (len(cells) > 1)}: {cells[0][:80]!r}"
         )
-    return [columns]
-
-
-def _labelled(*cells):
-    ((text, label),) = _pair(*cells)
-    if len(label.split()) != 1:
-        raise ValueError(
-            f"expected `text<TAB>label`, a label without spaces. Received: {label[:80]!r}"
+    if settings.task == "classify" and len(cells[1].split()) != 1:
+        raise RunError(
+            f"{where}: expected a text and its label, without spaces. Received: {cells[1][:80]!r}"
         )
-    return [(text, label.strip())]
+    return [tuple(cells)]
 
 
-def _plain(line, longest):
-    """The line in pieces, cut between words; a word that is too long is cut too."""
-    line, begin, pieces = re.sub(r"\s+", " ", line).strip(), 0, []
+def pieces(line, longest):
+    """A line in pieces of at most `longest` characters, cut between words if that is possible."""
+    line, begin, found = re.sub(r"\s+", " ", line).strip(), 0, []
     while len(line) > begin + longest:
         cut = line.rfind(" ", begin + 1, begin + longest)
         cut = cut if cut > 0 else begin + longest
-        pieces.append((NOTHING, line[begin:cut]))
+        found.append(line[begin:cut])
         begin = cut + (line[cut] == " ")
-    return [*pieces, (NOTHING, line[begin:])]
-
-
-# For each task, a function from the line, or the lines of both files, to rows.
-_READERS = {
-    "translation": _pair,
-    "classify": _labelled,
-    "language": _plain,
-}
+    return [*found, line[begin:]]

@@ -8,16 +8,15 @@ import re
 
 from training import phrasebook
 from training.command.disk import RunError
-from training.corpus.multi30k import MULTI30K
-from training.corpus.read import read_blocks
-from training.corpus.tatoeba import TATOEBA
+from training.corpus.data_sets import data_set_rows, opened
+from training.corpus.read import file_rows, form, lines
 
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d*)?|\.\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """One corpus.
+    """A file, or the files of a pattern.
 
     Fields:
         name: The given name, without its weight.
@@ -30,20 +29,13 @@ class Corpus:
     weight: float | None = None
     tag: str = ""
     aligned: str = ""
-    has_splits = False  # whether it has its own validation and test pairs
 
-    def blocks(self, split, read):
-        """Yields the lines of a split as `LineBlock`s.
+    def splits(self):
+        """The names of its own sets to measure on: of `validation` and `test`."""
+        return ()
 
-        Args:
-            split: `train`, `validation` or `test`; only data sets have the latter two.
-            read: A list, to which a `TextFile` is added for each file that was read.
-        """
-        for paths in self.paths(split):
-            yield from read_blocks(paths, read)
-
-    def paths(self, split):
-        """The files of a split, each a tuple of one path or two."""
+    def files(self, split="train"):
+        """The files of a split: a list of tuples, of one path or of source and target."""
         if not self.aligned:
             return [(path,) for path in find(self.name)]
         pairs = find(self.name), find(self.aligned)
@@ -54,56 +46,55 @@ class Corpus:
             )
         return list(zip(*pairs, strict=True))
 
-
-@dataclasses.dataclass(frozen=True)
-class Downloaded(Corpus):
-    """A pair of languages of a data set, such as `tatoeba:por-eng`."""
-
-    has_splits = True
-
-    def paths(self, split):
-        name, _, pair = self.name.partition(":")
-        return [(DATA_SETS[name].split_path(pair, split),)]
-
-    def blocks(self, split, read):
-        yield from super().blocks(split, read)
-        DATA_SETS[self.name.partition(":")[0]].check(read[-1])
+    def rows(self, settings, split="train"):
+        """Yields the rows of a split, `(source, target)`, in the form of the task: see `read`."""
+        for paths in self.files(split):
+            yield from file_rows(paths, settings)
 
 
-@dataclasses.dataclass(frozen=True)
+class DataSetCorpus(Corpus):
+    """A data set that another library downloads and keeps: see `data_sets`."""
+
+    def splits(self):
+        return [name for name in ("validation", "test") if name in opened(self.name).splits]
+
+    def files(self, split="train"):
+        return []
+
+    def rows(self, settings, split="train"):
+        return data_set_rows(self.name, split, settings)
+
+
 class Phrasebook(Corpus):
     """The files of the built-in phrasebook that have a split each, and columns for every task."""
 
-    task: str = "translation"
-    has_splits = True
+    def splits(self):
+        return ("validation", "test")
 
-    def paths(self, split):
+    def files(self, split="train"):
         return [(phrasebook.path(split),)]
 
-    def blocks(self, split, read):
-        for block in super().blocks(split, read):
-            yield block._replace(texts=(phrasebook.for_task(block.texts[0], self.task),))
-
-
-DATA_SETS = {data_set.name: data_set for data_set in (TATOEBA, MULTI30K)}
+    def rows(self, settings, split="train"):
+        for line in lines(phrasebook.path(split)):
+            yield from form(phrasebook.cells(line, settings.task), settings, self.name)
 
 
 def corpus_of(name, **fields):
     """The `Corpus` of a name: of a data set, a file or a pattern."""
-    kind, colon, _ = name.partition(":")
-    return (Downloaded if colon and kind in DATA_SETS else Corpus)(name, **fields)
+    kind = DataSetCorpus if name.startswith(("tfds:", "hf:")) else Corpus
+    return kind(name, **fields)
 
 
 def of_phrasebook(task):
     """What a run without `--data` reads: of a translator, every fourth pair is one by hand."""
     if task != "translation":
-        return [Phrasebook("phrasebook", task=task)]
+        return [Phrasebook("phrasebook")]
     by_hand = Corpus(str(phrasebook.FOLDER / "pairs.tsv"), weight=1.0)
     return [Phrasebook("phrasebook", weight=3.0), by_hand]
 
 
 def corpora_of(settings):
-    """The sources of a run, a list."""
+    """The corpora of a run, a list."""
     if settings.phrasebook:
         return of_phrasebook(settings.task)
     if settings.source:
@@ -118,7 +109,7 @@ def check_apart(settings, folder):
         raise RunError(f"--output must not be the run of --init_from. Received: {start}")
     own = [*folder.files()] if settings.overwrite else []
     corpora = [*corpora_of(settings), *map(corpus_of, settings.validation)] if own else ()
-    for path in (path for corpus in corpora for paths in corpus.paths("train") for path in paths):
+    for path in (path for corpus in corpora for paths in corpus.files() for path in paths):
         if any(os.path.samefile(path, mine) for mine in own):
             raise RunError(f"--overwrite would delete {path}, which the run reads: move it away")
 

@@ -8,7 +8,8 @@ or damaged corpus.
 import collections
 import contextlib
 import hashlib
-import zlib
+import itertools
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -16,14 +17,26 @@ import numpy as np
 from keras_tfmr._files import read_json
 from keras_tfmr.text.lines import id_type
 from training.command.disk import RunError, appending, mapped, record, sha256, write_json
-from training.corpus.filter import summary
-from training.corpus.read import TextFile, stamp
-from training.corpus.unique import NOTHING_LEFT, learned, pairs_of
-from training.corpus.workers import in_processes
+from training.corpus.filter import REASONS, summary
 
 SIDES = ("source", "target")
 ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))
 INDEX, TEXT = "store.json", "pairs.tsv"
+CHUNK = 20_000  # pairs that are encoded together
+
+
+class SourceFile(NamedTuple):
+    """A file that was read: its path as given, checksum, size and modification time."""
+
+    path: str
+    sha256: str
+    bytes: int
+    modified: int
+
+    @classmethod
+    def of(cls, path):
+        """That of a path, as it is now."""
+        return cls(str(path), sha256(path), *stamp(path))
 
 
 class Encoded(NamedTuple):
@@ -34,7 +47,7 @@ class Encoded(NamedTuple):
         parts: The number of pairs of each corpus.
         held_out: `{"validation": pairs, "test": pairs}`, lists of (source, target).
         record: Counts and checksums, for config.json.
-        files: A `TextFile` for each file that was read.
+        files: A `SourceFile` for each file that was read.
     """
 
     sides: list
@@ -45,13 +58,19 @@ class Encoded(NamedTuple):
 
     def summaries(self):
         """Lines for people, one for each set of pairs."""
-        return [f"{name}: {_told(**about)}" for name, about in self.record.items()]
+        return [f"{name}: {told(**about)}" for name, about in self.record.items()]
 
     def changed_files(self):
         """The files that have changed: (path, old checksum, new checksum)."""
         suspects = (f for f in self.files if stamp(f.path) != (f.bytes, f.modified))
         now = ((file.path, file.sha256, sha256(file.path)) for file in suspects)
         return [change for change in now if change[1] != change[2]]
+
+
+def stamp(path):
+    """Size and modification time of a file; while they are the same, the content is too."""
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
 
 
 def identity(tokenizers):
@@ -71,13 +90,14 @@ def read(folder, tokenizers):
         for name, about in known
     ):
         return None
-    return _opened(folder, index)
+    return opened(folder, index)
 
 
-def _opened(folder, index):
+def opened(folder, index):
+    """The `Encoded` of a folder whose files are as its index says."""
     arrays = [mapped(folder / name, index["arrays"][name]["dtype"]) for name in ARRAYS]
     held_out = {name: [tuple(pair) for pair in rows] for name, rows in index["held_out"].items()}
-    files = [TextFile(*file) for file in index["files"]]
+    files = [SourceFile(*file) for file in index["files"]]
     sides = [tuple(arrays[:2]), tuple(arrays[2:])]
     return Encoded(sides, index["parts"], held_out, index["record"], files)
 
@@ -90,95 +110,67 @@ def delete(folder):
         folder.rmdir()
 
 
-def write(folder, unique, tokenizers, sets, files):
-    """Encodes the pairs that are kept into files; the `Encoded`.
+def write(folder, pairs, corpora, tokenizers, sets, files, dropped):
+    """Encodes pairs into files; the `Encoded`.
 
     Args:
         folder: Where to write.
-        unique: The `UniquePairs`.
+        pairs: Yields (number of its corpus, source, target), as a model reads them.
+        corpora: The number of corpora.
         tokenizers: Of source and target.
         sets: {"validation": `Pairs`, …}.
-        files: The `TextFile`s of the training pairs.
+        files: The `SourceFile`s of the training pairs.
+        dropped: A Counter of the dropped training pairs by reason.
     """
-    parts, arrays = _write_ids(folder, unique, tokenizers)
-    counts = {"train": (sum(parts), files, unique.dropped)}
-    counts |= {name: (len(s.pairs), s.files, s.dropped) for name, s in sets.items()}
+    counts = write_ids(folder, pairs, tokenizers)
+    dtypes = [type_ for t in tokenizers for type_ in (id_type(t.vocab_size), np.int64)]
+    about = {"train": described(counts.total(), files, dropped)}
+    for name, found in sets.items():
+        own = [SourceFile.of(path) for path in found.files]
+        about[name] = described(len(found.pairs), own, found.counts)
+        files = [*files, *own]
     index = {
-        "arrays": arrays,
-        "parts": parts,
+        "arrays": {
+            name: record(folder / name, dtype) for name, dtype in zip(ARRAYS, dtypes, strict=True)
+        },
+        "parts": [counts[corpus] for corpus in range(corpora)],
         "tokenizers": identity(tokenizers),
         "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
-        "record": {name: _record(*about) for name, about in counts.items()},
-        "files": [*files, *(file for pairs in sets.values() for file in pairs.files)],
+        "record": about,
+        "files": files,
     }
     write_json(folder / INDEX, index)
-    return _opened(folder, index)
+    return opened(folder, index)
 
 
-class PairEncoder:
-    """Encodes the kept pairs of a `FilePiece`, in a process without Keras and TensorFlow."""
-
-    def __init__(self, unique, tokenizers):
-        self._path, self._excluded, self._tags = unique.path, unique.excluded, unique.tags
-        self._protect = unique.protect
-        self._encoders = [getattr(tokenizer, "lines", tokenizer) for tokenizer in tokenizers]
-
-    def __call__(self, job):
-        piece, is_kept = job
-        read = pairs_of(self._path, piece, np.flatnonzero(is_kept))
-        left_out, tag = self._excluded, self._tags[piece.part]
-        pairs = [
-            learned(*pair, tag, self._protect)
-            for pair in read
-            if not any(map(set.__contains__, left_out, pair))
-        ]
-        sides = []
-        for column, encoder in enumerate(self._encoders):
-            values, offsets = encoder.encode_lines([pair[column] for pair in pairs])
-            sides.append((values, np.diff(offsets)))
-        return len(pairs), len(read) - len(pairs), sides
-
-
-def _write_ids(folder, unique, tokenizers):
-    """Encodes the kept pairs into files: the number of pairs in each part, records of the files."""
-    sizes, ends, sums = collections.Counter(), [0, 0], [0] * len(ARRAYS)
-    jobs = ((p, np.array(unique.kept[p.first : p.first + p.pairs])) for p in unique.pieces)
-    results = in_processes(PairEncoder(unique, tokenizers), jobs)
+def write_ids(folder, pairs, tokenizers):
+    """Encodes pairs into files; a Counter of the pairs of each corpus."""
+    counts, ends = collections.Counter(), [0, 0]
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(appending(folder / name)) for name in ARRAYS]
-
-        def put(number, array):
-            files[number].write(content := array.tobytes())
-            sums[number] = zlib.crc32(content, sums[number])
-
-        for number in (1, 3):
-            put(number, np.zeros(1, np.int64))
-        for piece, (pairs, shared, sides) in zip(unique.pieces, results, strict=True):
-            sizes[piece.part] += pairs
-            unique.dropped["shared"] += shared
-            for side, (values, lengths) in enumerate(sides):
-                put(2 * side, values)
-                put(2 * side + 1, ends[side] + np.cumsum(lengths))
+        for offsets in files[1::2]:
+            offsets.write(np.zeros(1, np.int64).tobytes())
+        while chunk := list(itertools.islice(pairs, CHUNK)):
+            corpora, *columns = zip(*chunk, strict=True)
+            counts.update(corpora)
+            for side, (tokenizer, lines) in enumerate(zip(tokenizers, columns, strict=True)):
+                values, offsets = tokenizer.encode_lines(lines)
+                files[2 * side].write(values.tobytes())
+                files[2 * side + 1].write((ends[side] + offsets[1:]).tobytes())
                 ends[side] += len(values)
-    if not sizes.total():
-        raise RunError(NOTHING_LEFT)
-    lengths = [length for end in ends for length in (end, sizes.total() + 1)]
-    dtypes = [dtype for t in tokenizers for dtype in (id_type(t.vocab_size), np.dtype(np.int64))]
-    records = {
-        name: {"dtype": dtype.str, "length": length, "crc32": checksum}
-        for name, dtype, length, checksum in zip(ARRAYS, dtypes, lengths, sums, strict=True)
-    }
-    return [sizes[number] for number in range(1 + max(p.part for p in unique.pieces))], records
+    return counts
 
 
-def _told(pairs, files, dropped):
-    """A line about a corpus: its size, its files, the dropped pairs."""
-    names = ", ".join(f"{file['path']} (sha256 {file['sha256'][:12]})" for file in files[:3])
+def told(pairs, files, dropped):
+    """A line about a set of pairs: its size, its files, the dropped pairs."""
+    names = ", ".join(file["path"] for file in files[:3])
     more = f" and {len(files) - 3} more files" if len(files) > 3 else ""
     left_out = f"; dropped: {summary(dropped)}" if dropped else ""
     return f"{pairs:,} pairs{f' from {names}' if names else ''}{more}{left_out}"
 
 
-def _record(pairs, files, dropped):
-    known = [{"path": f.path, "sha256": f.sha256, "lines": f.lines} for f in files]
-    return {"pairs": pairs, "dropped": {k: n for k, n in dropped.items() if n}, "files": known}
+def described(pairs, files, counts):
+    """What config.json says of a set of pairs."""
+    dropped = {reason: counts[reason] for reason in REASONS if counts.get(reason)}
+    known = [{"path": file.path, "sha256": file.sha256} for file in files]
+    return {"pairs": pairs, "dropped": dropped, "files": known}

@@ -1,120 +1,95 @@
 """The cleaned pairs of all corpora in one file, without duplicates, at constant memory."""
 
+import array
 import collections
-from typing import NamedTuple
+import hashlib
+import itertools
 
 import numpy as np
 
-from training.command.disk import RunError, appending, chunks
-from training.corpus.sources import tagged
-from training.corpus.workers import in_processes
+from training.command.disk import RunError, appending
+from training.corpus.filter import cleaned
 
-NOTHING_LEFT = "no pair is left to learn from: every pair shares a sentence with held-out pairs"
-
-
-class FilePiece(NamedTuple):
-    """A part of the file: its place, the number of its first pair, its pairs, their corpus."""
-
-    offset: int
-    size: int
-    first: int
-    pairs: int
-    part: int
+SORTED = 1 << 22  # keys that are sorted together
 
 
 class UniquePairs:
-    """Cleaned pairs in a file; `kept` marks those that are left, `dropped` counts the others.
+    """Cleaned pairs, one on a line of a file; `kept` marks those that are left.
 
-    In memory it holds 8 to 17 bytes a pair while it is made, and 1 byte afterwards.
+    In memory it holds 8 bytes a pair while it is made, and 1 byte afterwards.
 
     Args:
         path: The file to write, a `pathlib.Path`.
-        corpora: An iterable of iterables of `LineBlock`: the parts.
-        cleaner: The `Cleaner` of the blocks.
-        tags: The tag of each part.
-        protect: The `PairProtection` of pairs to learn from, or None.
+        corpora: For each corpus, an iterable of `(source, target)`.
+        rules: The `Rules` of cleaning.
 
     Attributes:
-        excluded: For source and target, sentences that no pair to learn from may have.
+        kept: bool [pairs].
+        sizes: The number of pairs of each corpus, dropped duplicates included.
+        counts: A Counter of `lines`, and of dropped pairs by reason.
     """
 
-    def __init__(self, path, corpora, cleaner, tags, protect=None):
-        self.path, self.tags, self.pieces, self.lines = path, tags, [], 0
-        self.protect = protect
-        self.excluded = (set(), set())
-        self.dropped, parts = collections.Counter(), collections.deque()
-        keys, count = [], 0
-
-        def blocks():
-            for number, corpus in enumerate(corpora):
-                for block in corpus:
-                    parts.append(number)
-                    yield block
-
-        with appending(path) as text:
-            for cleaned in in_processes(cleaner, blocks()):
-                size = len(cleaned.keys)
-                place = (text.tell(), len(cleaned.text), count, size)
-                self.pieces.append(FilePiece(*place, parts.popleft()))
-                text.write(cleaned.text)
-                keys.append(cleaned.keys)
-                self.dropped.update(cleaned.dropped)
-                self.lines += cleaned.lines
-                count += size
-        self.kept = np.ones(count, bool)
-        self._drop_repeated(np.concatenate(keys) if keys else np.zeros(0))
-
-    def _drop_repeated(self, keys):
-        """Keeps the first of the pairs with the same key; sorts a share of the keys at a time."""
-        bits = max(0, (len(keys) >> 22).bit_length())
-        for bucket in range(2**bits if len(keys) else 0):
-            mine = [
-                np.flatnonzero(
-                    self.kept[chunk] & (not bits or keys[chunk] >> np.uint64(64 - bits) == bucket)
-                )
-                + chunk.start
-                for chunk in chunks(len(keys))
-            ]
-            places = np.concatenate(mine)
-            order = np.argsort(keys[places], kind="stable")
-            values = keys[places][order]
-            again = places[order[1:][values[1:] == values[:-1]]]
-            self.kept[again] = False
-            self.dropped["duplicate"] += len(again)
+    def __init__(self, path, corpora, rules):
+        self.path, self.sizes, self.counts = path, [], collections.Counter()
+        keys = array.array("Q")
+        with appending(path) as file:
+            for pairs in corpora:
+                before = len(keys)
+                for pair in cleaned(pairs, rules, self.counts):
+                    line = "\t".join(pair).encode()
+                    file.write(line + b"\n")
+                    # With 64 bits, a collision among millions of pairs is very unlikely.
+                    digest = hashlib.blake2b(line, digest_size=8).digest()
+                    keys.append(int.from_bytes(digest, "little"))
+                self.sizes.append(len(keys) - before)
+        self.kept = first_of_equal(np.asarray(keys))
+        self.counts["duplicate"] = len(keys) - len(self)
 
     def __len__(self):
         return int(self.kept.sum())
 
-    def read(self, numbers):
-        """Yields (source, target, tag) of the pairs with these numbers, which are ascending."""
-        for piece in self.pieces:
-            mine = slice(*np.searchsorted(numbers, [piece.first, piece.first + piece.pairs]))
-            if mine.start < mine.stop:
-                for pair in pairs_of(self.path, piece, numbers[mine] - piece.first):
-                    yield (*pair, self.tags[piece.part])
+    def read(self, mask=None):
+        """Yields (number of its corpus, source, target) of each kept pair, or of a mask's."""
+        mask, begin = self.kept if mask is None else mask, 0
+        with self.path.open("rb") as file:
+            for corpus, size in enumerate(self.sizes):
+                lines = itertools.islice(file, size)
+                for line in itertools.compress(lines, mask[begin : begin + size]):
+                    source, target = line[:-1].decode().split("\t")
+                    yield corpus, source, target
+                begin += size
+
+    def drop_shared(self, sources, targets):
+        """Drops the pairs with one of these sentences, which are held out."""
+        numbers = np.flatnonzero(self.kept)
+        shared = [
+            number
+            for number, (_, source, target) in zip(numbers, self.read(), strict=True)
+            if source in sources or target in targets
+        ]
+        self.kept[shared] = False
+        self.counts["shared"] = len(shared)
+        if not len(self):
+            raise RunError(
+                "no pair is left to learn from: every pair shares a sentence with held-out pairs"
+            )
 
     def spaced(self, most):
-        """At most `most` evenly spaced pairs to learn from, as a model reads them."""
+        """A mask of at most `most` evenly spaced pairs that are kept."""
         numbers = np.flatnonzero(self.kept)
-        pairs = [
-            learned(source, target, tag, self.protect)
-            for source, target, tag in self.read(numbers[:: -(-len(numbers) // most)])
-            if source not in self.excluded[0] and target not in self.excluded[1]
-        ]
-        if not pairs:
-            raise RunError(NOTHING_LEFT)
-        return pairs
+        mask = np.zeros(len(self.kept), bool)
+        mask[numbers[:: -(-len(numbers) // most)]] = True
+        return mask
 
 
-def learned(source, target, tag, protect=None):
-    """A pair as a model learns it: with slots and with its tag."""
-    source, target = protect(source, target) if protect else (source, target)
-    return tagged(tag, source), target
+def first_of_equal(keys):
+    """bool [keys]: whether no key before is the same; sorts a share of the keys at a time.
 
-
-def pairs_of(path, piece, places):
-    """The pairs at some places of a `FilePiece` of a file, a list of (source, target)."""
-    with path.open("rb") as file:
-        file.seek(piece.offset)
-        lines = file.read(piece.size).split(b"\n")
-    return [tuple(lines[place].decode().split("\t")) for place in places]
+    >>> first_of_equal(np.array([3, 1, 3, 2, 1], np.uint64)).tolist()
+    [True, True, False, True, False]
+    """
+    first, shares = np.zeros(len(keys), bool), np.uint64(len(keys) // SORTED + 1)
+    for share in range(int(shares)):
+        places = np.flatnonzero(keys % shares == share)
+        first[places[np.unique(keys[places], return_index=True)[1]]] = True
+    return first

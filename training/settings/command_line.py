@@ -18,9 +18,10 @@ LENGTHS = ("minutes", "epochs", "steps")
 PRESETS_IN_WORDS = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS.items())
 # (option, type, what its value is, help)
 OF_TRANSLATORS = (
-    ("data", list, "FILE", "pairs to learn from: files of SOURCE<TAB>TARGET lines (also .gz, .bz2, "
-     ".xz, .zst), patterns such as 'part-*.tsv', tatoeba:por-eng, or multi30k:en-de; weights, as "
-     "in a.tsv:3 b.tsv:1, set the fraction of each (default: the built-in phrasebook)"),
+    ("data", list, "FILE", "pairs to learn from: files of SOURCE<TAB>TARGET lines, .csv, .jsonl or "
+     ".parquet (also .gz, .bz2, .xz, .zst), patterns such as 'part-*.tsv', tfds:NAME/CONFIG of "
+     "TensorFlow Datasets, or hf:NAME:CONFIG of Hugging Face; weights, as in a.tsv:3 b.tsv:1, set "
+     "the fraction of each (default: the built-in phrasebook)"),
     ("source", str, "FILE", "source lines, instead of --data"),
     ("target", str, "FILE", "target lines, one for each line of --source"),
     ("validation", list, "FILE", "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a "
@@ -39,8 +40,9 @@ OF_TRANSLATORS = (
 OF_TEXT_TASKS = (
     ("task", str, "TASK", "what to learn: classify, a label for each text, or language, the next "
      "token (default: classify)"),
-    ("data", list, "FILE", "files to learn from, also .gz, .bz2, .xz or .zst: TEXT<TAB>LABEL lines "
-     "or plain text (default: sentences of the built-in phrasebook)"),
+    ("data", list, "FILE", "files to learn from: TEXT<TAB>LABEL lines or plain text, .csv, .jsonl "
+     "or .parquet (also .gz, .bz2, .xz, .zst), tfds:NAME/CONFIG or hf:NAME:CONFIG (default: "
+     "sentences of the built-in phrasebook)"),
     ("validation", list, "FILE", "texts to evaluate on, in the form of --data (default: texts held "
      "out of --data)"),
     ("init_from", str, "RUN", "begin with the subwords and weights of this finished run of the "
