@@ -263,14 +263,11 @@ def _channel_options(server, retry):
     own = server.startswith(("localhost:", "127.0.0.1:", "[::1]:"))
     return [
         # The default is 4 MiB, less than the attention of a batch of long sentences.
-        ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
         ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
         ("grpc.enable_retries", int(retry)),
         # A server that comes is found at the next attempt, not minutes later.
         ("grpc.max_reconnect_backoff_ms", 1000),
-        # Otherwise a new client shares an older client's connection and its backoff.
-        ("grpc.use_local_subchannel_pool", 1),
         # No proxy of the environment reaches this machine under these names.
         ("grpc.enable_http_proxy", int(not own)),
     ]
