@@ -7,108 +7,108 @@
 It serves the newest version under a folder over gRPC and REST, as TensorFlow Serving does. PRESET,
 a run or a published model, is exported into a temporary folder first. Use it to try a model out and
 for tests; in production, use TensorFlow Serving itself (serving/deploy). Exit status: 0 after
-Ctrl-C or SIGTERM, 130 or 143 if they came while PRESET was exported, 1 if it could not start,
-2 wrong arguments.
+Ctrl-C or SIGTERM, 130 or 143 if it did not serve yet, 1 if it could not start, 2 wrong arguments.
 """
 
-if __name__ == "__main__":
-    from training.command.scripts import end_at_ctrl_c
-
-    end_at_ctrl_c()
-
+import argparse
 import asyncio
-import contextlib
+import concurrent.futures
 import logging
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-from keras_tfmr._tied import Tie
-from keras_tfmr.compat import usable_cores
-from keras_tfmr.export.batching import MAX_BATCH_SIZE
-from training.command import scripts
-from training.command.process import Stop
+MAX_REQUEST_BYTES = 64 << 20
+REST_TIMEOUT = 30  # seconds that a run for REST may take; callers over gRPC have their own limit
+POLL = 1  # seconds between looks for a newer version
+GRACE = 5  # seconds in which requests can finish after a signal
 
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    parser = scripts.parser(__doc__)
-    add = parser.add_argument
-    which = parser.add_mutually_exclusive_group(required=True)
-    preset = "folder of a run, published model, archive of one, or hf://OWNER/NAME"
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    which, add = parser.add_mutually_exclusive_group(required=True), parser.add_argument
+    preset = "folder of a run, published model, or hf://OWNER/NAME"
     which.add_argument("preset", metavar="PRESET", nargs="?", help=preset)
-    folder = "folder with the version folders 1, 2 and so on"
-    which.add_argument("--model_base_path", metavar="DIR", help=folder)
-    add("--model_name", metavar="NAME", default="default", help="name of the model in requests")
-    host = "address to listen on; 0.0.0.0 opens the server to the network"
+    which.add_argument("--model_base_path", metavar="DIR", help="folder of the versions 1, 2, …")
+    name = "name of the model in requests (default: default)"
+    add("--model_name", metavar="NAME", default="default", help=name)
+    host = "address to listen on; 0.0.0.0 opens the server to the network (default: 127.0.0.1)"
     add("--host", metavar="ADDRESS", default="127.0.0.1", help=host)
-    for name, least, default, meaning in (
-        ("--port", 0, 8500, "gRPC port; 0 for any free one"),
-        ("--rest_api_port", 0, 8501, "REST port; 0 for any free one"),
-        ("--rest_api_timeout_in_ms", 1, 30000, "time limit of a REST request, milliseconds"),
-        ("--max_request_bytes", 1, 64 << 20, "maximum size of a request"),
-        ("--max_batch_size", 1, MAX_BATCH_SIZE, "maximum texts in a request"),
-        ("--max_queue", 0, 256, "maximum queue length; further requests get UNAVAILABLE"),
-        ("--threads", 1, usable_cores(), "concurrent requests (default: the cores)"),
-        ("--grace_seconds", 0, 30, "seconds to finish requests after SIGTERM"),
-    ):
-        number = scripts.at_least(least)
-        add(name, type=number, default=default, metavar="N", help=meaning)
-    poll = "seconds between checks for a new version; 0 checks once"
-    number = scripts.at_least(0.0)
-    add("--file_system_poll_wait_seconds", type=number, default=1, metavar="S", help=poll)
+    port = "{} port; 0 for any free one (default: {})"
+    add("--port", metavar="N", type=int, default=8500, help=port.format("gRPC", 8500))
+    add("--rest_api_port", metavar="N", type=int, default=8501, help=port.format("REST", 8501))
     return parser.parse_args(arguments)
 
 
 def main(arguments=None):
     """Runs the server; returns its exit status."""
-    options, stop = parse_arguments(arguments), Stop()
-    try:
-        with stop, contextlib.ExitStack() as stack:
-            if options.preset:
-                options.model_base_path = stack.enter_context(tempfile.TemporaryDirectory())
-                if status := export(options.preset, options.model_base_path):
-                    return status
-            return serve(options, stack.close)
-    except KeyboardInterrupt:
-        return 128 + stop.received
+    options = parse_arguments(arguments)
+    # As Ctrl-C is, an exception, which ends the export and removes the temporary folder.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with tempfile.TemporaryDirectory() as folder:
+        if options.preset:
+            export = [sys.executable, pathlib.Path(__file__).with_name("export.py"), options.preset]
+            export += ["--output", folder, "--no_check"]  # in a process, whose memory is free again
+            if status := subprocess.run(export, stdout=subprocess.DEVNULL).returncode:
+                return status
+        return serve(options, options.model_base_path or folder)
 
 
-def export(preset, folder):
-    """Exports a preset by a process of its own, whose memory is free again; its exit status."""
-    script = pathlib.Path(__file__).with_name("export.py")
-    with contextlib.closing(Tie()) as tie:
-        command = tie.command(script, preset, "--output", folder, "--no_check")
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, pass_fds=[tie.watched])
-        try:
-            return process.wait()
-        finally:
-            process.kill()  # if it is still there
-            process.wait()
-
-
-def serve(options, clean_up):
-    """Serves the folder of versions; returns the exit status.
-
-    Args:
-        options: The command line.
-        clean_up: Is called if the process must end at once.
-    """
+def serve(options, base_path):
+    """Loads the newest version, then serves until a signal; returns the exit status."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    logging.getLogger("aiohttp").setLevel(logging.CRITICAL)  # clients that do not speak HTTP
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    # TensorFlow imports Keras, and with it JAX, if they are there: half of its time, for nothing.
-    sys.modules.update(keras=None, jax=None)
-    from serving.devserver import app
+    # Here, because it imports TensorFlow: --help and wrong arguments are answered at once.
+    from serving.devserver.session import load
+    from serving.devserver.versions import Versions
 
-    return asyncio.run(app.serve(options, clean_up))
+    versions = Versions(options.model_name, base_path, load)
+    try:
+        versions.load_newest()
+        return asyncio.run(listen(versions, options))
+    except Exception as error:
+        print(f"server.py: error: {error}", file=sys.stderr)
+        return 1
+
+
+async def listen(versions, options):
+    """Answers requests, and looks for newer versions, until a signal; returns 0."""
+    from aiohttp import web
+
+    from keras_tfmr.compat import usable_cores
+    from serving.devserver import grpc_api, rest_api
+
+    pool = concurrent.futures.ThreadPoolExecutor(usable_cores())  # of both protocols
+    rpc = grpc_api.server_of(versions, pool, MAX_REQUEST_BYTES)
+    port = rpc.add_insecure_port(f"{options.host}:{options.port}")
+    rpc.start()
+    app = rest_api.RestApi(versions, pool, REST_TIMEOUT).application(MAX_REQUEST_BYTES)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE)
+    await runner.setup()
+    await web.TCPSite(runner, options.host, options.rest_api_port).start()
+    threading.Thread(target=versions.watch, args=(POLL,), daemon=True).start()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    rest = f"http://{options.host}:{runner.addresses[0][1]}/v1/models/{versions.name}"
+    print(f"gRPC on {options.host}:{port}, REST on {rest}", flush=True)
+    await stop.wait()
+    rpc.stop(GRACE)
+    await runner.cleanup()
+    rpc.wait_for_termination(GRACE)
+    return 0
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    os._exit(status)  # at once: a thread may still be loading a model, and cannot be stopped
+    try:
+        status = main()
+    except KeyboardInterrupt:
+        status = 128 + signal.SIGINT
+    os._exit(status)  # at once: a thread may be in a model's run, and cannot be stopped

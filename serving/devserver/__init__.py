@@ -1,4 +1,1 @@
-"""A small server with the part of TensorFlow Serving's API that this project's clients use.
-
-`app` starts it; a request goes from `grpc_api` or `rest_api` through `predict` to a `model`.
-"""
+"""The development server: `versions` loads the model, `grpc_api` and `rest_api` ask it."""

@@ -1,110 +1,129 @@
-"""The REST API, with TensorFlow Serving's paths, status codes and JSON."""
+"""The REST API: predictions and the model's status, with TensorFlow Serving's paths and JSON."""
 
 import asyncio
-import re
-import urllib.parse
+import base64
+import json
 
-import prometheus_client
+import numpy as np
+import tensorflow as tf
 from aiohttp import web
+from grpc import StatusCode
 
-from . import metrics, rest_bodies
-from .errors import Code, StatusError, invalid, unimplemented, unknown_label
-from .predict import predict
-from .versions import LARGEST_VERSION
+from .session import code_and_text, signature_of
 
-PATH = re.compile(
-    r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
-    r"(?:/(?P<metadata>metadata)|:(?P<method>predict|classify|regress))?",
-    re.ASCII | re.IGNORECASE,
-)
-
-
-class Api:
-    """Answers every HTTP request within `timeout` seconds of its first byte."""
-
-    def __init__(self, versions, timeout):
-        self._versions = versions
-        self._timeout = timeout
-
-    async def answer(self, request):
-        """The handler of every path."""
-        path = request.rel_url.raw_path
-        if path == metrics.PATH:
-            return web.Response(body=prometheus_client.generate_latest(), content_type="text/plain")
-        match = PATH.fullmatch(path)
-        method = (match["method"] or "").lower() if match else ""
-        try:
-            with metrics.request(self._versions.name, "REST", method):
-                async with asyncio.timeout(self._timeout):
-                    body, status = await self._answer(request, match, method), 200
-        except StatusError as error:
-            body, status = rest_bodies.dump({"error": error.message}), error.http_status
-        return web.Response(body=body, status=status, content_type="application/json")
-
-    async def _answer(self, request, match, method):
-        if match is None or request.method != ("POST" if method else "GET"):
-            path = request.rel_url.raw_path
-            if path.startswith("/v1/"):
-                raise invalid(f"Malformed request: {request.method} {path}")
-            text = f"No such path: {path}. Paths begin with /v1/models/NAME"
-            raise StatusError(Code.NOT_FOUND, text)
-        name, label = (urllib.parse.unquote(match[key] or "") for key in ("name", "label"))
-        if label:
-            raise unknown_label(label)
-        version = match["version"]
-        if version and (len(version) > 1000 or int(version) > LARGEST_VERSION):
-            raise invalid(f"A version is at most {LARGEST_VERSION}. Received: {version}")
-        number = int(version) if version else None
-        if method == "predict":
-            return await self._predict(request, name, number)
-        if method or match["metadata"]:
-            raise unimplemented(f":{method}" if method else "/metadata")
-        return status(self._versions.listed(name, number))
-
-    async def _predict(self, request, name, number):
-        document = rest_bodies.parse(await body_of(request))
-        version = self._versions.get(name, number)
-        wanted = document.get("signature_name", "")
-        if not isinstance(wanted, str):
-            raise invalid(f"Expected a string as signature_name. Received: {wanted!r}")
-
-        def read(signature):
-            return rest_bodies.inputs_of(document, signature, self._versions.options)
-
-        def write(_, outputs):
-            return rest_bodies.answer(outputs, rows="instances" in document)
-
-        return await predict(version, wanted, read, write, self._timeout)
+# Of TensorFlow Serving's table. Codes that are not listed are faults of the server: 500.
+HTTP_STATUS = {
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.FAILED_PRECONDITION: 400,
+    StatusCode.NOT_FOUND: 404,
+    StatusCode.DEADLINE_EXCEEDED: 504,
+}
 
 
-def status(versions):
-    """The JSON of the versions' states."""
-    states = []
-    for version in versions:
-        error = version.error
-        code, text = ("OK", "") if error is None else (error.code.name, error.message)
-        status = {"error_code": code, "error_message": text}
-        states.append({"version": str(version.number), "state": version.state, "status": status})
-    return rest_bodies.dump({"model_version_status": states})
+class RestApi:
+    """Answers with the versions of a model, in threads of a pool, within `timeout` seconds."""
+
+    def __init__(self, versions, pool, timeout):
+        self._versions, self._pool, self._timeout = versions, pool, timeout
+
+    def application(self, max_request_bytes):
+        """The application of aiohttp, which refuses larger requests."""
+        app = web.Application(client_max_size=max_request_bytes, middlewares=[errors_as_json])
+        model = r"/v1/models/{name:[^/:]+}"
+        for path in (model, model + r"/versions/{version:\d+}"):
+            app.router.add_get(path, self.status)
+            app.router.add_post(path + ":predict", self.predict)
+        return app
+
+    async def status(self, request):
+        states = []
+        for version in self._versions.listed(*model_and_version(request)):
+            code, text = code_and_text(version.error) if version.error else (StatusCode.OK, "")
+            state = {"version": str(version.number), "state": version.state}
+            states.append(state | {"status": {"error_code": code.name, "error_message": text}})
+        return web.json_response({"model_version_status": states})
+
+    async def predict(self, request):
+        _, session = self._versions.serving(*model_and_version(request))
+        run = asyncio.get_running_loop().run_in_executor
+        text = await run(self._pool, predicted, session, await request.read(), self._timeout)
+        return web.Response(text=text, content_type="application/json")
 
 
-async def body_of(request):
-    """The body, up to the server's limit."""
+def model_and_version(request):
+    """The model's name and the version, or None for the newest, of a request's path."""
+    version = request.match_info.get("version")
+    return request.match_info["name"], version and int(version)
+
+
+@web.middleware
+async def errors_as_json(request, handler):
+    """Answers what fails as TensorFlow Serving does: {"error": the reason}."""
     try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise StatusError(Code.RESOURCE_EXHAUSTED, error.text, http_status=413) from None
-    except (web.RequestPayloadError, web.HTTPException, ConnectionError) as error:
-        raise invalid(f"The body could not be read: {error}") from None
+        return await handler(request)
+    except web.HTTPException as error:  # aiohttp's own, such as 404 and 413
+        status, text = error.status, error.text
+    except Exception as error:
+        code, text = code_and_text(error)
+        status = HTTP_STATUS.get(code, 500)
+    return web.json_response({"error": text}, status=status)
 
 
-async def start(versions, options):
-    """Listens; returns the started runner. Raises OSError if the address cannot be used."""
-    app = web.Application(client_max_size=options.max_request_bytes)
-    api = Api(versions, options.rest_api_timeout_in_ms / 1000)
-    app.router.add_route("*", "/{path:.*}", api.answer)
-    limits = {"handler_cancellation": True, "shutdown_timeout": options.grace_seconds}
-    runner = web.AppRunner(app, access_log=None, **limits)
-    await runner.setup()
-    await web.TCPSite(runner, options.host, options.rest_api_port, backlog=1024).start()
-    return runner
+def predicted(session, body, timeout):
+    """The JSON that answers the JSON of a request."""
+    document = json.loads(body)
+    if not isinstance(document, dict) or ("instances" in document) == ("inputs" in document):
+        raise ValueError("Expected an object with either 'instances' (rows) or 'inputs' (columns)")
+    name = str(document.get("signature_name") or "serving_default")
+    infos = signature_of(session, name).inputs
+    columns = columns_of(document, infos.keys())
+    inputs = {}
+    for key, info in infos.items():
+        proto = tf.make_tensor_proto(without_base64(columns[key]), info.dtype)
+        inputs[key] = tf.make_ndarray(proto)
+    outputs = session.run(name, inputs, None, timeout)
+    answer = {key: lists_of(array) for key, array in outputs.items()}
+    if "instances" in document and len(outputs) > 1:
+        answer = [dict(zip(answer, row, strict=True)) for row in zip(*answer.values(), strict=True)]
+    elif len(outputs) == 1:
+        (answer,) = answer.values()
+    key = "predictions" if "instances" in document else "outputs"
+    return json.dumps({key: answer}, ensure_ascii=False)
+
+
+def columns_of(document, names):
+    """{input: its values} of the columns in `inputs`, or of the rows in `instances`."""
+    if "inputs" in document:
+        return by_name(document["inputs"], names)
+    if not isinstance(document["instances"], list):
+        raise ValueError("Expected a list of rows as 'instances'")
+    rows = [by_name(row, names) for row in document["instances"]]
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def by_name(value, names):
+    """{input: value} of an object with all inputs; a value by itself stands for the only one."""
+    is_object = isinstance(value, dict) and value.keys() != {"b64"}
+    if not is_object and len(names) == 1:
+        return dict.fromkeys(names, value)
+    if not is_object or value.keys() != names:
+        wanted = sorted(names)
+        raise ValueError(f"Expected an object with the inputs {wanted}. Received: {value!r:.80}")
+    return value
+
+
+def without_base64(value):
+    """Nested lists with bytes for the objects {"b64": …}."""
+    if isinstance(value, list):
+        return [without_base64(item) for item in value]
+    is_object = isinstance(value, dict) and value.keys() == {"b64"}
+    return base64.b64decode(value["b64"], validate=True) if is_object else value
+
+
+def lists_of(array):
+    """Nested lists for JSON."""
+    if array.dtype == object:
+        array = np.vectorize(lambda text: text.decode("utf-8", "replace"), [object])(array)
+    elif array.dtype == np.float32:
+        array = array.astype(str).astype(np.float64)  # 0.1 instead of 0.10000000149011612
+    return array.tolist()

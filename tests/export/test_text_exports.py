@@ -139,7 +139,7 @@ def test_complete_and_log_prob_by_our_client(exports, models, tmp_path):
     options = {"length": 10, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "seed": 3}
     expected, scores = model.complete(prompts, **options), model.log_prob(LINES)
     with (
-        ServerProcess(tmp_path, f"--model_base_path={exports / 'completer'}") as server,
+        ServerProcess(exports / "completer") as server,
         ServingClient(f"127.0.0.1:{server.port}") as client,
     ):
         for one, other in zip(client.complete(prompts, **options), expected, strict=True):

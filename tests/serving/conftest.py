@@ -1,24 +1,7 @@
-"""A server of our own models, and a stub of a translator."""
+"""A stub of a translator, and what else its clients need."""
 
 import pytest
-import server_process
-from server_process import ServerProcess
 from stub_translator import StubTranslator, serving
-
-
-@pytest.fixture(scope="session")
-def toys(once):
-    """The folder of the version of `server_process.Toys`."""
-    return once("toys", server_process.save) / "1"
-
-
-@pytest.fixture(scope="session")
-def server(shared, toys):
-    """A server of `Toys` for all tests of this worker."""
-    flags = ["--max_queue=20", "--threads=2", "--rest_api_timeout_in_ms=2000"]
-    flags += [f"--max_request_bytes={1 << 20}", f"--model_base_path={toys.parent}"]
-    with ServerProcess(shared, *flags) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

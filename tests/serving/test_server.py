@@ -1,0 +1,268 @@
+"""The development server over gRPC, by the official stubs, and over REST; its versions."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from pathlib import Path
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+import server_process
+import tensorflow as tf
+from helpers import ends
+from server_process import SERVER, ServerProcess, request
+from tensorflow_serving.apis.classification_pb2 import ClassificationRequest
+from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest, ModelVersionStatus
+
+from keras_tfmr.export import warmup
+from serving import export
+from serving import server as command
+from serving.devserver import rest_api
+from serving.devserver.session import load
+from serving.devserver.versions import Versions
+
+MODEL = "/v1/models/default"
+PREDICT = f"{MODEL}:predict"
+STATES = ModelVersionStatus.State
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of versions of a model."""
+    server_process.save(folder := tmp_path_factory.mktemp("models"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    """A server of it. After a signal it answers what is in work, and ends with status 0."""
+    with ServerProcess(folder) as server:
+        yield server
+        asked = server.prediction.Predict.future(request("slow", ms=[1000]), timeout=60)
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        assert asked.result().outputs["version"].int_val
+        assert server.process.wait(command.GRACE + 5) == 0
+
+
+ANSWERS = [
+    ("", {"text": ["a", "é\0"]}, {"text": ["a", "é\0"], "bytes": [1, 3]}),
+    ("echo", {"text": []}, {"text": [], "bytes": []}),
+    ("pair", {"number": [1, 2], "vector": [[0.1], [1]]}, {"sum": [1.1, 3], "twice": [[0.2], [2]]}),
+    ("types", {"long": [-(1 << 62)], "double": [0.1], "bool": [True]},
+     {"long": [1 << 62], "double": [0.2], "bool": [False]}),
+    ("total", {"x": [1, 2.5]}, {"total": 3.5}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("signature", "inputs", "outputs"), ANSWERS)
+def test_both_protocols_give_the_same_answers(server, signature, inputs, outputs):
+    document = {"signature_name": signature, "inputs": inputs}
+    columns = outputs if len(outputs) > 1 else outputs["total"]
+    assert server.http(PREDICT, document) == (200, {"outputs": columns})
+    response = server.prediction.Predict(request(signature, **inputs), timeout=60)
+    arrays = {name: tf.make_ndarray(proto) for name, proto in response.outputs.items()}
+    if "text" in arrays:
+        arrays["text"] = np.array([text.decode() for text in arrays["text"]])
+    assert arrays.keys() == outputs.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, np.array(outputs[name], array.dtype))
+    spec = response.model_spec
+    assert (spec.name, spec.signature_name) == ("default", signature or "serving_default")
+
+
+def test_rows_and_base64(server):
+    rows = [{"number": 1, "vector": [0.1]}, {"number": 2, "vector": [1]}]
+    answer = [{"sum": 1.1, "twice": [0.2]}, {"sum": 3.0, "twice": [2.0]}]
+    document = {"signature_name": "pair", "instances": rows}
+    assert server.http(PREDICT, document) == (200, {"predictions": answer})
+    answer = [{"text": "a", "bytes": 1}, {"text": "�", "bytes": 1}]
+    assert server.http(PREDICT, {"instances": ["a", {"b64": "/w=="}]})[1] == {"predictions": answer}
+
+
+def test_an_output_filter(server):
+    response = server.prediction.Predict(request(output_filter=["bytes"], text=["a"]), timeout=60)
+    assert [*response.outputs] == ["bytes"]
+
+
+WRONG_OVER_REST = [
+    (PREDICT, b"[", 400, "Expecting value"),
+    (PREDICT, [1], 400, "Expected an object"),
+    (PREDICT, {"inputs": ["a"], "instances": ["a"]}, 400, "either"),
+    (PREDICT, {"instances": "a"}, 400, "list of rows"),
+    (PREDICT, {"instances": [{"other": "a"}]}, 400, "['text']. Received: {'other'"),
+    (PREDICT, {"inputs": [1]}, 400, "Expected string, but got 1"),
+    (PREDICT, {"inputs": [["a"], []]}, 400, "dense"),
+    (PREDICT, {"inputs": [{"b64": "?"}]}, 400, "base64"),
+    (PREDICT, {"inputs": {}, "signature_name": "types"}, 400, "'long'"),
+    (PREDICT, {"inputs": ["a"], "signature_name": "none"}, 400, '"none" not found'),
+    (PREDICT.replace(":", "/versions/7:"), {"inputs": ["a"]}, 404, "version 7 of model default"),
+    ("/v1/models/other", None, 404, "model other"),
+    (PREDICT.replace(":", "/labels/stable:"), {"inputs": ["a"]}, 404, "Not Found"),
+    (PREDICT, None, 405, "Not Allowed"),
+    (PREDICT, b"a" * (command.MAX_REQUEST_BYTES + 1), 413, "size"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"), WRONG_OVER_REST, ids=lambda value: str(value)[:20]
+)
+def test_what_is_wrong_over_rest(server, path, body, status, text):
+    found, answer = server.http(path, body)
+    assert found == status and text in answer["error"]
+
+
+ONE = tf.make_tensor_proto([1])
+WRONG_OVER_GRPC = [
+    (request(text=["a"], other=["a"]), "INVALID_ARGUMENT", "['text']. Received: ['other', 'text']"),
+    (request(text=ONE), "INVALID_ARGUMENT", "string"),
+    (request(text=["a"], output_filter=["none"]), "INVALID_ARGUMENT", "['bytes', 'text']"),
+    (request(text=["a"], label="stable"), "INVALID_ARGUMENT", "version label: stable"),
+    (request("pair", number=[1, 2], vector=[[1.0]] * 3), "INVALID_ARGUMENT", "shapes"),
+    (request("none", text=["a"]), "FAILED_PRECONDITION", '"none" not found'),
+    (request(text=["a"], version=7), "NOT_FOUND", "version 7 of model default"),
+    (request(text=["a"], model="other"), "NOT_FOUND", "model other"),
+    (request(text=["a" * command.MAX_REQUEST_BYTES]), "RESOURCE_EXHAUSTED", "larger than max"),
+    (request("slow", ms=[20_000]), "DEADLINE_EXCEEDED", ""),
+]
+
+
+@pytest.mark.parametrize(("message", "code", "text"), WRONG_OVER_GRPC)
+def test_what_is_wrong_over_grpc(server, message, code, text):
+    with pytest.raises(grpc.RpcError) as caught:
+        server.prediction.Predict(message, timeout=0.5 if code == "DEADLINE_EXCEEDED" else 60)
+    assert caught.value.code().name == code and text in caught.value.details()
+
+
+def test_methods_that_it_lacks(server):
+    with pytest.raises(grpc.RpcError) as caught:
+        server.prediction.Classify(ClassificationRequest(), timeout=60)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_the_time_limit_over_rest(folder):
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        body = b'{"signature_name": "slow", "inputs": [20000]}'
+        rest_api.predicted(load(folder / "1"), body, timeout=0.1)
+    assert rest_api.HTTP_STATUS[grpc.StatusCode.DEADLINE_EXCEEDED] == 504
+
+
+def test_a_newer_version_is_found_and_its_status_reported(server, folder):
+    def versions():
+        """(version, state) by both protocols."""
+        answer = server.models.GetModelStatus(asked, timeout=60).model_version_status
+        assert all(version.status.error_code == 0 for version in answer)
+        both = [(version.version, STATES.Name(version.state)) for version in answer]
+        answer = server.http(MODEL)[1]["model_version_status"]
+        return both, [(int(version["version"]), version["state"]) for version in answer]
+
+    asked = GetModelStatusRequest(model_spec={"name": "default"})
+    assert versions() == ([(1, "AVAILABLE")],) * 2
+    server_process.save(folder, 2)
+    end = time.monotonic() + 60
+    while versions() != ([(2, "AVAILABLE"), (1, "END")],) * 2:
+        assert time.monotonic() < end, versions()
+        time.sleep(0.1)
+    response = server.prediction.Predict(request("slow", ms=[1]), timeout=60)
+    assert [*response.outputs["version"].int_val] == [2] and response.model_spec.version.value == 2
+
+
+class Session:
+    """What a test loads in place of a SavedModel."""
+
+
+def load_unless_broken(path):
+    if path.name == "3":
+        raise ValueError("broken")
+    return Session()
+
+
+def test_versions_come_and_go(tmp_path):
+    versions = Versions("m", tmp_path, load_unless_broken)
+
+    def states():
+        return {version.number: version.state for version in versions.listed("m")}
+
+    for name in ("-4", "v5", "6.0", "٧", "writing-8"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "9").touch()
+    with pytest.raises(tf.errors.NotFoundError, match="no version"):
+        versions.load_newest()
+    (tmp_path / "1").mkdir()
+    versions.load_newest()
+    number, session = versions.serving("m")
+    (tmp_path / "00000002").mkdir()
+    versions.load_newest()
+    assert number == 1 and versions.serving("m")[0] == versions.serving("m", 2)[0] == 2
+    assert states() == {2: "AVAILABLE", 1: "END"} and [*states()] == [2, 1]
+    with pytest.raises(tf.errors.NotFoundError):
+        versions.serving("m", 1)
+    gone = weakref.ref(session)  # the request that has it is the last one
+    del session
+    assert gone() is None
+    (tmp_path / "3").mkdir()
+    with pytest.raises(ValueError, match="broken"):
+        versions.load_newest()
+    versions.load_newest()  # not tried again
+    assert states() == {3: "END", 2: "AVAILABLE", 1: "END"} and versions.serving("m")[0] == 2
+    assert str(versions.listed("m", 3)[0].error) == "broken"
+    (tmp_path / "3").rmdir()
+    (tmp_path / "00000002").rmdir()
+    versions.load_newest()
+    assert states() == {3: "END", 2: "END", 1: "AVAILABLE"}
+
+
+def test_a_version_whose_warm_up_fails_does_not_load(tmp_path):
+    version = server_process.save(tmp_path)
+    warmup.write(version, [("echo", {"text": ["a"]}), ("echo", {"other": ["a"]})])
+    with pytest.raises(tf.errors.FailedPreconditionError, match="request 2 fails"):
+        load(version)
+
+
+def test_what_cannot_be_served_stops_the_start(tmp_path, capsys):
+    options = command.parse_arguments([f"--model_base_path={tmp_path}", "--port=0"])
+    assert command.serve(options, tmp_path) == 1
+    assert f"{tmp_path} has no version" in capsys.readouterr().err
+    versions = Versions("m", tmp_path, load_unless_broken)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options.rest_api_port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="in use"):
+            asyncio.run(command.listen(versions, options))
+        options.port = options.rest_api_port
+        with pytest.raises(RuntimeError, match="bind"):
+            asyncio.run(command.listen(versions, options))
+
+
+def test_a_preset_is_exported_and_served(monkeypatch):
+    def run(words, stdout):
+        options = export.parse_arguments(words[2:])
+        assert words[1].samefile(export.__file__) and options.preset == "runs/mine"
+        (options.output / "1").mkdir()
+        return subprocess.CompletedProcess(words, 0)
+
+    served = []
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(command, "serve", lambda _, folder: served.extend(Path(folder).iterdir()))
+    command.main(["runs/mine"])
+    assert [path.name for path in served] == ["1"] and not served[0].exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_export_of_a_preset(tmp_path, number):
+    words, environment = [sys.executable, SERVER, "a preset"], {**os.environ, "TMPDIR": tmp_path}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        while not (children := psutil.Process(process.pid).children()):
+            assert process.poll() is None
+        time.sleep(0.3)  # until it waits
+        process.send_signal(number)
+        assert process.wait(10) == 128 + number and ends(children[0].pid, 10)
+        assert "Traceback" not in process.stderr.read()
+    assert [*tmp_path.iterdir()] == []
