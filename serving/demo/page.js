@@ -1,14 +1,13 @@
 // The page: learns what the model is, sends it the text, reports errors and retries.
 
 import { Classifier, Completer } from "./answers.js";
-import { ask, loading } from "./api.js";
+import { ask } from "./api.js";
 import { mirrored } from "./texts.js";
 import { Translator } from "./translator.js";
 
 const VIEWS = { translate: Translator, classify: Classifier, complete: Completer };
 const PAUSE = 250; // ms without a key press before a text is sent
 const AGAIN = 2000; // ms between attempts while no server answers
-const SOON = 500; // ms between attempts while the model is loading
 const WATCH = 3000; // ms between requests for the served version
 const SHORT = 60; // characters of an example on its button
 
@@ -55,24 +54,17 @@ async function update() {
 
 /** Learns the kind of the model, once. */
 function meet() {
-  meeting ??= served().then((status) => { view = begin(status); }).catch((error) => {
+  meeting ??= ask("status").then((status) => { view = begin(status); }).catch((error) => {
     meeting = null;
     throw error;
   });
   return meeting;
 }
 
-/** What demo.py says of the served model, whose version is known. */
-async function served() {
-  const status = await ask("status");
-  if (status.version === null) throw loading("no version is served yet");
-  return status;
-}
-
 /** Shows what belongs to the kind of model; returns its view. */
 function begin({ kind, examples, version, phrasebook }) {
   document.body.classList.add(kind);
-  at("server").dataset.known = `${kind} ${version}`;
+  at("server").dataset.version = version;
   at("phrasebook").hidden = !phrasebook;
   const made = new VIEWS[kind]({ later, fails });
   at("title").textContent = document.title = made.title;
@@ -105,46 +97,31 @@ function example(text) {
 
 function fails(error) {
   if (error.name === "AbortError") return;
-  if (error.loading) return waits();
   const details = document.createElement("small");
   details.textContent = error.message;
   const title = error.title ?? error.name;
   trouble.replaceChildren(error.again ? `${title} — trying again …` : title, details);
   trouble.hidden = false;
-  at("loading").hidden = true;
-  document.body.classList.remove("wait");
   document.body.classList.add("down");
   at("server").textContent = "not connected";
   if (error.again) later(AGAIN);
 }
 
-/** Says that the model is loading, and retries soon. */
-function waits() {
-  trouble.hidden = true;
-  at("loading").hidden = false;
-  document.body.classList.remove("down");
-  document.body.classList.add("wait");
-  at("server").textContent = "loading …";
-  later(SOON);
-}
-
 function works() {
-  trouble.hidden = at("loading").hidden = true;
-  document.body.classList.remove("down", "wait");
+  trouble.hidden = true;
+  document.body.classList.remove("down");
   showServer();
 }
 
-/** Shows the served version and the one that is loading; asks again with a new version. */
+/** Shows the served version; asks a new one the text again. */
 async function showServer() {
   clearTimeout(watch);
   watch = setTimeout(showServer, WATCH);
   try {
-    const { kind, server, model, version, loading: next } = await served();
-    const more = next === null ? "" : `; version ${next} is loading …`;
-    at("server").textContent = `model ${model}, version ${version} at ${server}${more}`;
-    if (at("server").dataset.known === `${kind} ${version}`) return;
-    if (!at("server").dataset.known.startsWith(`${kind} `)) location.reload();
-    at("server").dataset.known = `${kind} ${version}`;
+    const { server, model, version } = await ask("status");
+    at("server").textContent = `model ${model}, version ${version} at ${server}`;
+    if (at("server").dataset.version === String(version)) return;
+    at("server").dataset.version = version;
     view.forget();
     later(0);
   } catch (error) {

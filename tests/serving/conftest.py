@@ -21,11 +21,3 @@ def stub(stubbed):
 @pytest.fixture
 def address(stubbed, stub):
     return stubbed[1]
-
-
-@pytest.fixture(scope="module")
-def driver():
-    from browser import chromium  # selenium is only needed for it
-
-    with chromium() as driver:
-        yield driver
