@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from keras_tfmr._tied import Tie
 from keras_tfmr.compat import usable_cores
 
 # Requests with their answers, as `known_answers.record` makes them.
@@ -31,7 +30,7 @@ class FreshProcess:
     """A new Python process that checks a SavedModel once it is complete.
 
     It imports TensorFlow, which takes seconds, while the SavedModel is still being written. It ends
-    with the context, and with this process, however that ends.
+    with the context.
 
     Args:
         path: The folder of the SavedModel.
@@ -47,11 +46,9 @@ class FreshProcess:
             **os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1",
             "KERAS_BACKEND": "tensorflow",
         }  # fmt: skip
-        self._tie = Tie()
         self._process = subprocess.Popen(
-            self._tie.command(__file__, os.fspath(path), str(tolerance)),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=environment, pass_fds=[self._tie.watched],
+            [sys.executable, __file__, os.fspath(path), str(tolerance)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         )  # fmt: skip
 
     def problems(self, cases: Callable[[], Cases] = list, timeout: float = 1800) -> list[str]:
@@ -81,7 +78,6 @@ class FreshProcess:
     def __exit__(self, *exception: object) -> None:
         self._process.kill()  # if it is still there
         self._process.communicate()
-        self._tie.close()
 
 
 def problems_of(

@@ -24,7 +24,7 @@ keras_tfmr.models keras_tfmr.text
 keras_tfmr.decoding keras_tfmr.metrics
 keras_tfmr.layers keras_tfmr.losses keras_tfmr.schedules
 keras_tfmr._checks keras_tfmr._files keras_tfmr.compat keras_tfmr.config keras_tfmr.plots
-keras_tfmr._tied keras_tfmr.errors
+keras_tfmr.errors
 """
 FLOOR_OF = {
     room: number
