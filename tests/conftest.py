@@ -13,11 +13,13 @@ import random
 import shutil
 import signal
 import sys
-import threading
 from concurrent import futures
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# As many workers of pytest-xdist run as there are cores.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Scripts and processes that tests start run this checkout, wherever the project is installed from.
 os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, [str(pathlib.Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")])
@@ -161,15 +163,6 @@ def make_whole(folder):
     more = ("--vocab_size", "300", "--dropout_rate", "0.3", "--steps", "60", "--num_beams", "2")
     process = start(*words, *more, KERAS_BACKEND="tensorflow")
     (folder / "said.txt").write_text(finished(process), encoding="utf-8")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def whole_begun(request, once):
-    """`whole` is made from the beginning, so that no test waits for all of it."""
-    if any("whole" in item.fixturenames for item in request.session.items):
-        import tiny_runs  # noqa: F401  imported here, not beside the imports of tests
-
-        threading.Thread(target=once, args=("whole", make_whole)).start()
 
 
 @pytest.fixture(scope="session")
