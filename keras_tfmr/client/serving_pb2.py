@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import wrappers_pb2 as google_dot_protobuf_dot_wrappers__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fkeras_tfmr/client/serving.proto\x12\x11keras_tfmr.client\x1a\x1egoogle/protobuf/wrappers.proto\"\x81\x01\n\x10TensorShapeProto\x12\x34\n\x03\x64im\x18\x02 \x03(\x0b\x32\'.keras_tfmr.client.TensorShapeProto.Dim\x12\x14\n\x0cunknown_rank\x18\x03 \x01(\x08\x1a!\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\x12\x0c\n\x04name\x18\x02 \x01(\t\"\xe0\x01\n\x0bTensorProto\x12\r\n\x05\x64type\x18\x01 \x01(\x05\x12\x39\n\x0ctensor_shape\x18\x02 \x01(\x0b\x32#.keras_tfmr.client.TensorShapeProto\x12\x16\n\x0etensor_content\x18\x04 \x01(\x0c\x12\x11\n\tfloat_val\x18\x05 \x03(\x02\x12\x12\n\ndouble_val\x18\x06 \x03(\x01\x12\x0f\n\x07int_val\x18\x07 \x03(\x05\x12\x12\n\nstring_val\x18\x08 \x03(\x0c\x12\x11\n\tint64_val\x18\n \x03(\x03\x12\x10\n\x08\x62ool_val\x18\x0b \x03(\x08\"\x8c\x01\n\tModelSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x07version\x18\x02 \x01(\x0b\x32\x1b.google.protobuf.Int64ValueH\x00\x12\x17\n\rversion_label\x18\x04 \x01(\tH\x00\x12\x16\n\x0esignature_name\x18\x03 \x01(\tB\x10\n\x0eversion_choice\"\xe7\x01\n\x0ePredictRequest\x12\x30\n\nmodel_spec\x18\x01 \x01(\x0b\x32\x1c.keras_tfmr.client.ModelSpec\x12=\n\x06inputs\x18\x02 \x03(\x0b\x32-.keras_tfmr.client.PredictRequest.InputsEntry\x12\x15\n\routput_filter\x18\x03 \x03(\t\x1aM\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.keras_tfmr.client.TensorProto:\x02\x38\x01\"\xd5\x01\n\x0fPredictResponse\x12@\n\x07outputs\x18\x01 \x03(\x0b\x32/.keras_tfmr.client.PredictResponse.OutputsEntry\x12\x30\n\nmodel_spec\x18\x02 \x01(\x0b\x32\x1c.keras_tfmr.client.ModelSpec\x1aN\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.keras_tfmr.client.TensorProto:\x02\x38\x01\"I\n\x15GetModelStatusRequest\x12\x30\n\nmodel_spec\x18\x01 \x01(\x0b\x32\x1c.keras_tfmr.client.ModelSpec\"8\n\x0bStatusProto\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x15\n\rerror_message\x18\x02 \x01(\t\"d\n\x12ModelVersionStatus\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\r\n\x05state\x18\x02 \x01(\x05\x12.\n\x06status\x18\x03 \x01(\x0b\x32\x1e.keras_tfmr.client.StatusProto\"]\n\x16GetModelStatusResponse\x12\x43\n\x14model_version_status\x18\x01 \x03(\x0b\x32%.keras_tfmr.client.ModelVersionStatusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fkeras_tfmr/client/serving.proto\x12\x11keras_tfmr.client\x1a\x1egoogle/protobuf/wrappers.proto\"]\n\x10TensorShapeProto\x12\x34\n\x03\x64im\x18\x02 \x03(\x0b\x32\'.keras_tfmr.client.TensorShapeProto.Dim\x1a\x13\n\x03\x44im\x12\x0c\n\x04size\x18\x01 \x01(\x03\"\xcc\x01\n\x0bTensorProto\x12\r\n\x05\x64type\x18\x01 \x01(\x05\x12\x39\n\x0ctensor_shape\x18\x02 \x01(\x0b\x32#.keras_tfmr.client.TensorShapeProto\x12\x16\n\x0etensor_content\x18\x04 \x01(\x0c\x12\x11\n\tfloat_val\x18\x05 \x03(\x02\x12\x0f\n\x07int_val\x18\x07 \x03(\x05\x12\x12\n\nstring_val\x18\x08 \x03(\x0c\x12\x11\n\tint64_val\x18\n \x03(\x03\x12\x10\n\x08\x62ool_val\x18\x0b \x03(\x08\"\x8c\x01\n\tModelSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x07version\x18\x02 \x01(\x0b\x32\x1b.google.protobuf.Int64ValueH\x00\x12\x17\n\rversion_label\x18\x04 \x01(\tH\x00\x12\x16\n\x0esignature_name\x18\x03 \x01(\tB\x10\n\x0eversion_choice\"\xd0\x01\n\x0ePredictRequest\x12\x30\n\nmodel_spec\x18\x01 \x01(\x0b\x32\x1c.keras_tfmr.client.ModelSpec\x12=\n\x06inputs\x18\x02 \x03(\x0b\x32-.keras_tfmr.client.PredictRequest.InputsEntry\x1aM\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.keras_tfmr.client.TensorProto:\x02\x38\x01\"\xa3\x01\n\x0fPredictResponse\x12@\n\x07outputs\x18\x01 \x03(\x0b\x32/.keras_tfmr.client.PredictResponse.OutputsEntry\x1aN\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12-\n\x05value\x18\x02 \x01(\x0b\x32\x1e.keras_tfmr.client.TensorProto:\x02\x38\x01\"I\n\x15GetModelStatusRequest\x12\x30\n\nmodel_spec\x18\x01 \x01(\x0b\x32\x1c.keras_tfmr.client.ModelSpec\"$\n\x0bStatusProto\x12\x15\n\rerror_message\x18\x02 \x01(\t\"d\n\x12ModelVersionStatus\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\r\n\x05state\x18\x02 \x01(\x05\x12.\n\x06status\x18\x03 \x01(\x0b\x32\x1e.keras_tfmr.client.StatusProto\"]\n\x16GetModelStatusResponse\x12\x43\n\x14model_version_status\x18\x01 \x03(\x0b\x32%.keras_tfmr.client.ModelVersionStatusb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,28 +36,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREDICTREQUEST_INPUTSENTRY']._serialized_options = b'8\001'
   _globals['_PREDICTRESPONSE_OUTPUTSENTRY']._loaded_options = None
   _globals['_PREDICTRESPONSE_OUTPUTSENTRY']._serialized_options = b'8\001'
-  _globals['_TENSORSHAPEPROTO']._serialized_start=87
-  _globals['_TENSORSHAPEPROTO']._serialized_end=216
-  _globals['_TENSORSHAPEPROTO_DIM']._serialized_start=183
-  _globals['_TENSORSHAPEPROTO_DIM']._serialized_end=216
-  _globals['_TENSORPROTO']._serialized_start=219
-  _globals['_TENSORPROTO']._serialized_end=443
-  _globals['_MODELSPEC']._serialized_start=446
-  _globals['_MODELSPEC']._serialized_end=586
-  _globals['_PREDICTREQUEST']._serialized_start=589
-  _globals['_PREDICTREQUEST']._serialized_end=820
-  _globals['_PREDICTREQUEST_INPUTSENTRY']._serialized_start=743
-  _globals['_PREDICTREQUEST_INPUTSENTRY']._serialized_end=820
-  _globals['_PREDICTRESPONSE']._serialized_start=823
-  _globals['_PREDICTRESPONSE']._serialized_end=1036
-  _globals['_PREDICTRESPONSE_OUTPUTSENTRY']._serialized_start=958
-  _globals['_PREDICTRESPONSE_OUTPUTSENTRY']._serialized_end=1036
-  _globals['_GETMODELSTATUSREQUEST']._serialized_start=1038
-  _globals['_GETMODELSTATUSREQUEST']._serialized_end=1111
-  _globals['_STATUSPROTO']._serialized_start=1113
-  _globals['_STATUSPROTO']._serialized_end=1169
-  _globals['_MODELVERSIONSTATUS']._serialized_start=1171
-  _globals['_MODELVERSIONSTATUS']._serialized_end=1271
-  _globals['_GETMODELSTATUSRESPONSE']._serialized_start=1273
-  _globals['_GETMODELSTATUSRESPONSE']._serialized_end=1366
+  _globals['_TENSORSHAPEPROTO']._serialized_start=86
+  _globals['_TENSORSHAPEPROTO']._serialized_end=179
+  _globals['_TENSORSHAPEPROTO_DIM']._serialized_start=160
+  _globals['_TENSORSHAPEPROTO_DIM']._serialized_end=179
+  _globals['_TENSORPROTO']._serialized_start=182
+  _globals['_TENSORPROTO']._serialized_end=386
+  _globals['_MODELSPEC']._serialized_start=389
+  _globals['_MODELSPEC']._serialized_end=529
+  _globals['_PREDICTREQUEST']._serialized_start=532
+  _globals['_PREDICTREQUEST']._serialized_end=740
+  _globals['_PREDICTREQUEST_INPUTSENTRY']._serialized_start=663
+  _globals['_PREDICTREQUEST_INPUTSENTRY']._serialized_end=740
+  _globals['_PREDICTRESPONSE']._serialized_start=743
+  _globals['_PREDICTRESPONSE']._serialized_end=906
+  _globals['_PREDICTRESPONSE_OUTPUTSENTRY']._serialized_start=828
+  _globals['_PREDICTRESPONSE_OUTPUTSENTRY']._serialized_end=906
+  _globals['_GETMODELSTATUSREQUEST']._serialized_start=908
+  _globals['_GETMODELSTATUSREQUEST']._serialized_end=981
+  _globals['_STATUSPROTO']._serialized_start=983
+  _globals['_STATUSPROTO']._serialized_end=1019
+  _globals['_MODELVERSIONSTATUS']._serialized_start=1021
+  _globals['_MODELVERSIONSTATUS']._serialized_end=1121
+  _globals['_GETMODELSTATUSRESPONSE']._serialized_start=1123
+  _globals['_GETMODELSTATUSRESPONSE']._serialized_end=1216
 # @@protoc_insertion_point(module_scope)
