@@ -28,7 +28,8 @@ class TextModel(abc.ABC):
 
     Its answers are those of its export: both run the same graph functions, each traced once
     whatever the number and length of the texts. The functions read the weights at each call, so
-    the answers follow a model in training.
+    the answers follow a model in training. After LoRA or `quantize` has put other weights into the
+    layers, a new text model is needed: calls and exports of the old one are a RuntimeError.
 
     Any bytes are valid text. Invalid UTF-8 is replaced, and a text that is too long is cut. The
     answer for a text does not depend on the other texts.
@@ -62,6 +63,7 @@ class TextModel(abc.ABC):
         self.model, self.tokenizers, self.max_length = model, tokenizers, max_length
         self.record: dict[str, Any] = {}
         self.texts: list[str] = []
+        self._traced_weights: list[Any] | None = None  # those that the functions read
 
     @classmethod
     def from_preset(
@@ -173,6 +175,7 @@ class TextModel(abc.ABC):
         ...     print(path.name, (path / "saved_model.pb").exists())
         1 True
         """
+        self._check_weights()
         return formats.export(self, directory, format, precision, texts, check)
 
     def _serve(self, *served: tuple[Signature[Any], Callable]) -> None:
@@ -250,12 +253,24 @@ class TextModel(abc.ABC):
                 f"Received: {received}"
             )
 
+    def _check_weights(self):
+        if self._traced_weights is None:
+            return
+        known = {id(weight) for weight in self._traced_weights}
+        if known != {id(weight) for weight in self.model.weights}:
+            kind = type(self).__name__
+            raise RuntimeError(
+                f"The layers have other weights than when this {kind} first answered, as after "
+                f"enable_lora or quantize. Make a new {kind} of the model"
+            )
+
     def _answers(
         self, signature: Signature[Answer], inputs: Inputs, batch_size: int
     ) -> list[Answer]:
         """The answers of a signature's function, by batches of texts of similar length."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1. Received: {batch_size}")
+        self._check_weights()
         function = self.signatures[signature.name]
         columns = [(inputs[name], dtype) for name, dtype in signature.inputs.items()]
         texts, _ = columns[0]
@@ -268,6 +283,7 @@ class TextModel(abc.ABC):
             batch = [tf.constant([values[i] for i in rows], dtype) for values, dtype in columns]
             outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
             answers.update(zip(rows, signature.read(outputs), strict=True))
+            self._traced_weights = self._traced_weights or [*self.model.weights]
         return [answers[row] for row in range(len(texts))]
 
 

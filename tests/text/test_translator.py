@@ -101,6 +101,18 @@ def test_what_does_not_fit_is_an_error(translator, monkeypatch):
         tiny_translator(translator.model)
 
 
+def test_other_weights_in_the_layers_need_another_translator(tmp_path):
+    translator = tiny_translator(num_beams=1, num_return_sequences=1)
+    before = translator.translate(LINES)
+    table = translator.model.encoder.embedding.tokens
+    table.enable_lora(2)
+    for ask in (lambda: translator.translate(LINES), lambda: translator.export(tmp_path)):
+        with pytest.raises(RuntimeError, match="Make a new Translator"):
+            ask()
+    table.lora_embeddings_b.assign(np.ones(table.lora_embeddings_b.shape))
+    assert translator.replace().translate(LINES) != before
+
+
 def test_a_model_that_does_not_end_stops_in_proportion_to_its_source():
     """At most max_length_ratio tokens for each of the source, and eight more; max_length in all."""
     model = tiny_model(logits_bias=True)
