@@ -78,8 +78,6 @@ def origin_of(folder):
 def main(arguments=None):
     """Serves the page until a signal; returns the exit status."""
     options, origin = parse_arguments(arguments), Origin()
-    # As Ctrl-C is, an exception, which ends the server while it loads.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         with contextlib.ExitStack() as stack:
             if options.model_base_path:
@@ -101,4 +99,6 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
+    # As Ctrl-C is, an exception, which ends the server while it loads.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     sys.exit(main())

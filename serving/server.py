@@ -49,8 +49,6 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """Runs the server; returns its exit status."""
     options = parse_arguments(arguments)
-    # As Ctrl-C is, an exception, which ends the export and removes the temporary folder.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory() as folder:
         if options.preset:
             export = [sys.executable, pathlib.Path(__file__).with_name("export.py"), options.preset]
@@ -107,6 +105,8 @@ async def listen(versions, options):
 
 
 if __name__ == "__main__":
+    # As Ctrl-C is, an exception, which ends the export and removes the temporary folder.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         status = main()
     except KeyboardInterrupt:

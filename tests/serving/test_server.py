@@ -249,7 +249,6 @@ def test_a_preset_is_exported_and_served(monkeypatch):
 
     served = []
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(command, "serve", lambda _, folder: served.extend(Path(folder).iterdir()))
     command.main(["runs/mine"])
     assert [path.name for path in served] == ["1"] and not served[0].exists()

@@ -31,9 +31,9 @@ WRONG = {
         ("{run} --output {here}/in.txt", "Cannot write {here}/in.txt: Not a directory"),
         ("{run} --output {here}/old --format ctranslate2", "{here}/old is not empty"),
         ("{run} --output {here}/old --weights {here}/no.h5", "no file of weights {here}/no.h5"),
-        ("{run} --output {here}/old --calibrate {here}/no.txt", "--calibrate {here}/no.txt: No"),
-        ("{run} --output {here}/old --calibrate {here}/bad.gz", "bad.gz: 'utf-8' codec can't"),
-        ("{run} --output {here}/old --max_length_ratio 0", "must be a number greater than 0"),
+        ("{run} --output {here}/old --calibrate {here}/no.txt", "{here}/no.txt"),
+        ("{run} --output {here}/old --calibrate {here}/bad.gz", "{here}/bad.gz: 'utf-8'"),
+        ("{run} --output {here}/old --max_length_ratio 0", "must be finite and positive"),
         ("{run} --output {here}/old --protect ur", "'ur' is none of"),
         ("{run} --output {here}/old --abbreviations xx", "xx"),
         ("{run} --output {here}/old --nbest 9", "num_return_sequences must be an integer between"),
@@ -97,8 +97,7 @@ def test_a_full_disk_is_named(run, here, capsys):
     assert f"error: Cannot write {here}/new.txt" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("script", [train_pt_en, export])
-def test_a_path_that_cannot_be_recorded_is_refused_by_the_parser(script, capsys):
+def test_a_path_that_cannot_be_recorded_is_refused_by_the_parser(capsys):
     with pytest.raises(SystemExit, match="2"):
-        script.main(["--output", "new/\udce1"])
+        train_pt_en.main(["--output", "new/\udce1"])
     assert r"--output: expected UTF-8. Received: b'new/\xe1'" in capsys.readouterr().err
