@@ -121,8 +121,8 @@ class ServingClient:
         request = serving_pb2.GetModelStatusRequest(model_spec=self._spec)
         call = self._get_status.future(request, timeout=self.timeout, metadata=self._metadata())
         return [
-            (version.version, STATES.get(version.state, "UNKNOWN"), version.status.error_message)
-            for version in self._result(call).model_version_status
+            (one.version, STATES.get(one.state, "UNKNOWN"), one.status.error_message)
+            for one in self._result(call).model_version_status
         ]
 
     def translate(self, texts: Iterable[Text]) -> list[answers.Translation]:
