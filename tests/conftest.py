@@ -31,18 +31,9 @@ import pytest
 # A shell that starts the tests in the background has Ctrl-C ignored, which tests send to processes.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Tests that may be skipped where no skip is allowed: no registry of packages has kubectl.
-MAY_SKIP = (
-    "test_kubernetes_schema_of_what_kubectl_builds",
-    "test_components_replace_the_volume_and_the_autoscaler",
-    "test_services_lead_to_the_server_and_not_to_the_upload",
-)
-
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--no_skips", action="store_true", help="a skipped test fails, but for those of MAY_SKIP"
-    )
+    parser.addoption("--no_skips", action="store_true", help="a skipped test fails")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -83,7 +74,7 @@ def backends_of(item):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     report = yield
-    if report.skipped and item.config.getoption("no_skips") and item.originalname not in MAY_SKIP:
+    if report.skipped and item.config.getoption("no_skips"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped: {report.longrepr[-1]}"
     return report
