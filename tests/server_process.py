@@ -58,6 +58,15 @@ class ServerProcess:
         self.process.communicate(timeout=60)
 
 
+def signature(*specs):
+    """A decorator: a tf.function whose inputs have these specs, and the parameters' names."""
+    return tf.function(input_signature=specs)
+
+
+TEXTS, INTS, FLOATS = (tf.TensorSpec([None], dtype) for dtype in (tf.string, tf.int32, tf.float32))
+LONGS, DOUBLES, BOOLS = (tf.TensorSpec([None], dtype) for dtype in (tf.int64, tf.float64, tf.bool))
+
+
 class Toys(tf.Module):
     """Signatures of every type and number of inputs and outputs."""
 
@@ -65,25 +74,25 @@ class Toys(tf.Module):
         super().__init__()
         self.version = tf.Variable(version)
 
-    def echo(self, text: tf.TensorSpec([None], tf.string)):
+    @signature(TEXTS)
+    def echo(self, text):
         return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
 
-    def pair(self, number: tf.TensorSpec([None], tf.int32), vector: tf.TensorSpec([None, None])):
+    @signature(INTS, tf.TensorSpec([None, None]))
+    def pair(self, number, vector):
         total = tf.cast(number, tf.float32) + tf.reduce_sum(vector, axis=-1)
         return {"sum": total, "twice": vector * 2.0}
 
-    def total(self, x: tf.TensorSpec([None])):
+    @signature(FLOATS)
+    def total(self, x):
         return {"total": tf.reduce_sum(x)}
 
-    def types(
-        self,
-        long: tf.TensorSpec([None], tf.int64),
-        double: tf.TensorSpec([None], tf.float64),
-        bool: tf.TensorSpec([None], tf.bool),
-    ):
+    @signature(LONGS, DOUBLES, BOOLS)
+    def types(self, long, double, bool):
         return {"long": -long, "double": 2 * double, "bool": ~bool}
 
-    def slow(self, ms: tf.TensorSpec([None], tf.int32)):
+    @signature(INTS)
+    def slow(self, ms):
         """Answers with the model's version, after the largest of `ms`."""
         pause = 500 * tf.cast(tf.reduce_max(ms), tf.int64)  # µs, before the row and the end
         zero = tf.data.Dataset.from_tensors(0).apply(testing.sleep(pause)).get_single_element()
@@ -93,13 +102,8 @@ class Toys(tf.Module):
 def save(base_path, version=1):
     """Saves `Toys` as a version, whose folder gets its name when it is whole."""
     toys, temporary = Toys(version), pathlib.Path(base_path) / f"writing-{version}"
-    signatures = {
-        name: tf.function(
-            getattr(toys, name), input_signature=[*getattr(Toys, name).__annotations__.values()]
-        )
-        for name in ("echo", "pair", "total", "types", "slow")
-    }
-    tf.saved_model.save(toys, str(temporary), signatures | {"serving_default": signatures["echo"]})
+    signatures = {name: getattr(toys, name) for name in ("echo", "pair", "total", "types", "slow")}
+    tf.saved_model.save(toys, str(temporary), signatures | {"serving_default": toys.echo})
     return temporary.rename(temporary.with_name(str(version)))
 
 

@@ -7,7 +7,6 @@ is a classifier or a completer.
 
 import contextlib
 import re
-import socket
 from concurrent import futures
 
 import grpc
@@ -145,14 +144,12 @@ class StubTranslator(
     Attributes:
         behave: Function of (request, context) called before each answer; may sleep or abort.
         requests: The requests so far.
-        versions: What the status says, as (version, state name).
     """
 
     def __init__(self, signatures=None):
         self.signatures = SIGNATURES if signatures is None else signatures
         self.behave = lambda request, context: None
         self.requests = []
-        self.versions = [(7, "AVAILABLE")]
 
     def Predict(self, request, context):  # noqa: N802
         self.requests.append(request)
@@ -172,8 +169,8 @@ class StubTranslator(
 
     def GetModelStatus(self, request, context):  # noqa: N802
         self._check_model(request.model_spec, context)
-        status = [{"version": version, "state": state} for version, state in self.versions]
-        return get_model_status_pb2.GetModelStatusResponse(model_version_status=status)
+        status = {"version": 7, "state": "AVAILABLE"}
+        return get_model_status_pb2.GetModelStatusResponse(model_version_status=[status])
 
     def _check_model(self, spec, context):
         if spec.name != "default":
@@ -182,9 +179,9 @@ class StubTranslator(
 
 
 @contextlib.contextmanager
-def serving(stub, port=0, credentials=None, options=()):
+def serving(stub, port=0, credentials=None):
     """Serves a stub on loopback; yields `HOST:PORT`."""
-    server = grpc.server(futures.ThreadPoolExecutor(16), options=options)
+    server = grpc.server(futures.ThreadPoolExecutor(16))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(stub, server)
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(stub, server)
     address = f"127.0.0.1:{port}"
@@ -197,12 +194,3 @@ def serving(stub, port=0, credentials=None, options=()):
         yield f"127.0.0.1:{port}"
     finally:
         server.stop(None).wait()
-
-
-@contextlib.contextmanager
-def unused_port():
-    """Yields a port of loopback on which nothing listens, kept from other processes meanwhile."""
-    with socket.socket() as bound:  # bound without listening: connections are refused
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]

@@ -18,7 +18,6 @@ import server_process
 import tensorflow as tf
 from helpers import ends
 from server_process import SERVER, ServerProcess, request
-from tensorflow_serving.apis.classification_pb2 import ClassificationRequest
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest, ModelVersionStatus
 
 from keras_tfmr.export import warmup
@@ -139,12 +138,6 @@ def test_what_is_wrong_over_grpc(server, message, code, text):
     with pytest.raises(grpc.RpcError) as caught:
         server.prediction.Predict(message, timeout=0.5 if code == "DEADLINE_EXCEEDED" else 60)
     assert caught.value.code().name == code and text in caught.value.details()
-
-
-def test_methods_that_it_lacks(server):
-    with pytest.raises(grpc.RpcError) as caught:
-        server.prediction.Classify(ClassificationRequest(), timeout=60)
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_the_time_limit_over_rest(folder):

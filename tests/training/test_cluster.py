@@ -6,11 +6,9 @@ import re
 import subprocess
 from functools import partial
 
-import kubernetes_validate
 import numpy as np
 import pytest
 import yaml
-from kubeflow.training import models as kubeflow_models
 from tiny_runs import ROOT, TINY, finished, free_ports, last_arrays, start, train, write_pairs
 
 from training.command.disk import RunError
@@ -78,11 +76,9 @@ def test_a_cluster_that_cannot_be_is_refused(monkeypatch):
         connect(TrainingConfig(cluster="slurm", steps=1).resolved())
 
 
-def test_the_indexed_job_fits_its_schema_and_makes_a_tf_config(tmp_path):
+def test_the_indexed_job_makes_a_tf_config(tmp_path):
     """By its own shell script, with a stand-in for Python that prints what it is given."""
     service, job = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
-    for one in (service, job):
-        kubernetes_validate.validate(one, "1.37", strict=True)
     name, spec = job["metadata"]["name"], job["spec"]
     assert spec["completions"] == spec["parallelism"] == 2
     assert spec["template"]["spec"]["subdomain"] == service["metadata"]["name"]
@@ -101,7 +97,6 @@ def test_the_indexed_job_fits_its_schema_and_makes_a_tf_config(tmp_path):
 def test_the_jobs_that_translate_give_each_part_to_one_task(tmp_path):
     """By their own shell scripts, with a stand-in for Python that prints what it is given."""
     job = yaml.safe_load((DEPLOY / "translate_job.yaml").read_text())
-    kubernetes_validate.validate(job, "1.30", strict=True)
     assert job["spec"]["completions"] == 16 and job["spec"]["completionMode"] == "Indexed"
     assert "--array=0-15\n" in (DEPLOY / "translate_array.sh").read_text()
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -119,21 +114,6 @@ def test_the_jobs_that_translate_give_each_part_to_one_task(tmp_path):
             said = subprocess.check_output(script, env=environment, cwd=tmp_path, text=True)
             assert "--resume" in said and f"in.{index:02}.txt" in said, said
             assert f"out.{index:02}.txt" in said, said
-
-
-def known_fields(kind):
-    """The names in YAML of the fields of a type of Kubeflow's published API."""
-    return {*getattr(kubeflow_models, f"KubeflowOrgV1{kind}").attribute_map.values()}
-
-
-def test_the_kubeflow_job_fits_the_published_api():
-    job = yaml.safe_load((DEPLOY / "kubeflow.yaml").read_text())
-    assert job.keys() <= known_fields("TFJob") and job["spec"].keys() <= known_fields("TFJobSpec")
-    assert job["spec"]["runPolicy"].keys() <= known_fields("RunPolicy")
-    for replica in job["spec"]["tfReplicaSpecs"].values():
-        assert replica.keys() <= known_fields("ReplicaSpec")
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "worker"}}
-        kubernetes_validate.validate(pod | replica["template"], "1.30", strict=True)
 
 
 @pytest.mark.parametrize("file", ["kubernetes.yaml", "kubeflow.yaml", "slurm.sh"])
