@@ -10,11 +10,7 @@ answers are printed in order, one line for each text. Exit status: 0 done, 2 wro
 server, 4 no such model, 5 no answer in time, 1 any other error, 130 after Ctrl-C.
 """
 
-if __name__ == "__main__":
-    from training.command.scripts import end_at_ctrl_c
-
-    end_at_ctrl_c()
-
+import argparse
 import os
 import signal
 import sys
@@ -23,51 +19,52 @@ from pathlib import Path
 import grpc
 
 from keras_tfmr.client import ServingClient, ServingError
-from training.command import scripts
+from keras_tfmr.text.strings import read_terms
 
 EXIT_STATUS = {"UNAVAILABLE": 3, "NOT_FOUND": 4, "DEADLINE_EXCEEDED": 5}  # by the gRPC status
 
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    parser = scripts.parser(__doc__)
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
     texts = "texts to send (default: the lines of standard input)"
-    parser.add_argument("texts", nargs="*", metavar="TEXT", any_bytes=True, help=texts)
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help=texts)
     what = parser.add_mutually_exclusive_group()
     nbest = "print all hypotheses: number of the text, score, translation"
     what.add_argument("--nbest", action="store_true", help=nbest)
-    what.add_argument(
-        "--explain", metavar="FILE.png", help="draw what the translation of one TEXT attended to"
-    )
+    drawn = "draw what the translation of one TEXT attended to"
+    what.add_argument("--explain", metavar="FILE.png", help=drawn)
     terms = "file of lines TERM<TAB>TRANSLATION: terms with given translations"
     what.add_argument("--terms", metavar="FILE", type=Path, help=terms)
     ask = "call another model than a translator, and print: label and probability (classify), a "
     ask += "continuation (complete), log-probability and tokens (log_prob)"
     what.add_argument("--ask", choices=("classify", "complete", "log_prob"), help=ask)
     add = parser.add_argument_group("server").add_argument
-    address = "address of the server"
+    address = "address of the server (default: 127.0.0.1:8500)"
     add("--server", metavar="HOST:PORT", default="127.0.0.1:8500", help=address)
-    add("--model", metavar="NAME", default="default", help="name of the model on the server")
-    count = {"type": scripts.at_least(1), "metavar": "N"}
-    version = {"type": scripts.at_least(0), "metavar": "N"}
-    add("--model_version", **version, help="version number (default: the newest)")
-    label = "version label, instead of --model_version"
-    add("--label", metavar="NAME", not_with=["--model_version"], help=label)
+    name = "name of the model on the server (default: default)"
+    add("--model", metavar="NAME", default="default", help=name)
+    version = "version number (default: the newest)"
+    add("--model_version", metavar="N", type=int, help=version)
+    add("--label", metavar="NAME", help="version label, instead of --model_version")
     header = "what a gateway asks for, as in 'authorization: Bearer TOKEN'"
     add("--header", nargs="+", default=(), metavar="NAME:VALUE", help=header)
-    add = parser.add_argument_group("limits").add_argument
-    add("--batch_size", **count, default=32, help="maximum texts in one request")
-    seconds = {"type": scripts.above(0.0), "default": 30.0, "metavar": "S"}
-    add("--timeout", **seconds, help="seconds a request may take, retries included")
+    size = "maximum texts in one request (default: 32)"
+    add("--batch_size", metavar="N", type=int, default=32, help=size)
+    seconds = "seconds a request may take, retries included (default: 30)"
+    add("--timeout", metavar="S", type=float, default=30.0, help=seconds)
     add = parser.add_argument_group("encryption").add_argument
     add("--tls", action="store_true", help="encrypt; check the server with the system's CAs")
     add("--ca", metavar="FILE", help="encrypt; check the server with these CA certificates (PEM)")
     cert = "encrypt; present this client certificate (PEM)"
-    add("--cert", metavar="FILE", only_with=["--key"], help=cert)
-    add("--key", metavar="FILE", only_with=["--cert"], help="private key of --cert (PEM)")
+    add("--cert", metavar="FILE", help=cert)
+    add("--key", metavar="FILE", help="private key of --cert (PEM)")
     options = parser.parse_args(arguments)
     if options.explain and len(options.texts) != 1:
         parser.error(f"--explain needs exactly one TEXT. Received: {len(options.texts)}")
+    if bool(options.cert) != bool(options.key):
+        parser.error("--cert and --key must be given together")
     return options
 
 
@@ -97,7 +94,7 @@ def print_answers(client, options):
 
     The first batch that fails stops it; the output then holds the answers before that batch.
     """
-    terms = options.terms and scripts.terms(options.terms)
+    terms = options.terms and read_terms(options.terms)
     number = 0
     for texts in [options.texts] if options.texts else lines(standard_input()):
         try:

@@ -27,6 +27,7 @@ from itertools import chain
 from pathlib import Path
 
 from keras_tfmr.compat import usable_cores
+from keras_tfmr.text.strings import read_terms
 from training.command import scripts
 from training.command.disk import RunError, check_writable, refusing
 
@@ -162,8 +163,8 @@ def load(options):
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if options.protect:
         chosen["protect"] = scripts.protected(options.protect)
-    with refusing(ValueError, RuntimeError):
-        terms = scripts.terms(options.terms) if options.terms else {}
+    with refusing(OSError, ValueError, RuntimeError):
+        terms = read_terms(options.terms) if options.terms else {}
         translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
         examples = texts_for(translator, None)[:64]
         translator = translator.for_decoding(options.precision, examples)

@@ -1,5 +1,6 @@
-"""Lists of texts as callers give them: needs neither TensorFlow nor Keras."""
+"""Texts and terms as callers give them: needs neither TensorFlow nor Keras."""
 
+import pathlib
 from collections.abc import Iterable
 
 Text = str | bytes
@@ -16,3 +17,23 @@ def checked_texts(texts: Iterable[Text], name: str = "texts") -> list[Text]:
                 f"`{name}` must be a list of str. Received an element of {type(text).__name__}"
             )
     return texts
+
+
+def read_terms(path: pathlib.Path) -> dict[str, str]:
+    """The terms in a file of lines TERM<TAB>TRANSLATION; a ValueError for a line that is none."""
+    terms: dict[str, str] = {}
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        term, tab, translation = line.partition("\t")
+        if not tab or not term.strip() or terms.get(term, translation) != translation:
+            raise ValueError(
+                f"{path}, line {number}: expected TERM, a tab, TRANSLATION, each term with one "
+                f"translation only. Received: {line!r:.80}"
+            )
+        terms[term] = translation
+    return terms

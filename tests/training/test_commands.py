@@ -19,7 +19,7 @@ WRONG = {
         ("{run} --input {here}/in.txt --output {here}/in.txt/out", "{here}/in.txt/out: Not a"),
         ("{run} --input {here}/in.txt --output {here}/old", "Cannot write {here}/old: Is a dir"),
         ("{run} --input {here}/in.txt --output {here}/out.txt", "{here}/out.txt exists"),
-        ("{to_out} --terms {here}/no.tsv", "--terms {here}/no.tsv: No such file"),
+        ("{to_out} --terms {here}/no.tsv", "No such file or directory: '{here}/no.tsv'"),
         ("{to_out} --terms {here}/in.txt", "in.txt, line 1: expected TERM, a tab"),
         ("{to_out} --language deu", "deu"),
         ("{to_out} --weights {here}/no.h5", "there is no file of weights {here}/no.h5"),

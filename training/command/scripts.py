@@ -6,7 +6,6 @@ import argparse
 import functools
 import math
 import os
-import pathlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -193,29 +192,3 @@ def protected(words: Sequence[str]) -> list[str]:
     (['url', 'code'], [])
     """
     return [] if [*words] == ["none"] else [*words]
-
-
-def lines(option: str, path: pathlib.Path) -> list[str]:
-    """The lines of the file that an option names; a ValueError that names both if it is no text."""
-    try:
-        return path.read_bytes().decode("utf-8-sig").splitlines()
-    except OSError as error:
-        raise ValueError(f"{option} {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{option} {path}: {error}") from error
-
-
-def terms(path: pathlib.Path) -> dict[str, str]:
-    """The file of `--terms`, of lines TERM<TAB>TRANSLATION; a ValueError if it is none."""
-    translations: dict[str, str] = {}
-    for number, line in enumerate(lines("--terms", path), 1):
-        term, tab, translation = line.partition("\t")
-        if not line.strip():
-            continue
-        if not tab or not term.strip() or translations.get(term, translation) != translation:
-            raise ValueError(
-                f"--terms {path}, line {number}: expected TERM, a tab, TRANSLATION, each term with "
-                f"one translation only. Received: {line!r:.80}"
-            )
-        translations[term] = translation
-    return translations
