@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from keras_tfmr.errors import ExportError
-from keras_tfmr.text.subwords import Tokenizer
+from keras_tfmr.text.tokenizer import Tokenizer
 
 # What no other engine varies: {field of a TransformerConfig: the values that it can have}.
 COMMON = {

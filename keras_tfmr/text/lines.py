@@ -4,6 +4,7 @@ import itertools
 import unicodedata
 
 import numpy as np
+import sentencepiece
 
 # SentencePiece writes a space as U+2581 and cannot tell it from a U+2581 in the text. The latter is
 # replaced by a code point that Unicode guarantees never to assign.
@@ -37,10 +38,7 @@ class LineEncoder:
     def processor(self):
         """SentencePiece's own, loaded when it is needed."""
         if self._processor is None:
-            import sentencepiece
-
-            model = self.model_bytes
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.model_bytes)
         return self._processor
 
     def __getstate__(self):

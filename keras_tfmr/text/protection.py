@@ -14,7 +14,7 @@ from keras_tfmr.text.spans import (
     combined,
     without_borders,
 )  # fmt: skip
-from keras_tfmr.text.subwords import valid_utf8
+from keras_tfmr.text.tokenizer import valid_utf8
 
 # A byte that occurs in no UTF-8, so that no text has it.
 _MARK, _MARKED = b"\xff", b"\xff\\1\xff"
@@ -200,6 +200,8 @@ class Protection:
     Attributes:
         possible: Whether both vocabularies have slots.
         protect: The names and patterns; None if it is not possible.
+        pattern: One pattern for all of them; if it is not possible, one that nothing matches.
+        private: The pattern of slots in a text; likewise.
 
     Raises:
         ValueError: If a pattern is wrong, or there are no slots for what to protect.
@@ -208,29 +210,21 @@ class Protection:
     def __init__(self, protect, tokenizers, splitter):
         self.splitter = splitter
         self.possible = all(tokenizer.slot_ids for tokenizer in tokenizers)
-        self.protect, self.pattern, self.private = None, _NOTHING, _NOTHING
         if self.possible:
-            self.protect = DEFAULT if protect is None else protect
-            self.pattern, self.private = patterns(self.protect), PRIVATE
-            self.protect = tuple(self.protect)
-            text = tf.TensorSpec([None], tf.string), tf.RaggedTensorSpec([None, None], tf.string)
-            specs = [*text, tf.TensorSpec([None], tf.bool)]
-            # One graph for all signatures, which is large and seldom runs.
-            self._parted = tf.function(self._cut, input_signature=specs, autograph=False)
+            protect = DEFAULT if protect is None else protect
+            self.pattern, self.private, self.protect = patterns(protect), PRIVATE, tuple(protect)
         elif protect:
             raise ValueError(
                 "To protect spans, both vocabularies must have slots for them: train the model "
                 f"with --protect. Received: protect={protect!r}"
             )
+        else:
+            self.pattern, self.private, self.protect = _NOTHING, _NOTHING, None
 
     def slotted(self, texts, most=None):
         """Strings [batch] with slots for their spans, and these: see `protect`."""
         # The server does not check the rank of a request's inputs against the signature.
-        texts = valid_utf8(tf.ensure_shape(texts, [None]))
-        if not self.possible:
-            counts = tf.zeros_like(texts, tf.int64)
-            return texts, tf.RaggedTensor.from_row_lengths(texts[:0], counts, validate=False)
-        return protect(texts, self.pattern, most)
+        return protect(valid_utf8(tf.ensure_shape(texts, [None])), self.pattern, most)
 
     def numbered(self, pieces, spans):
         """Pieces of texts with slots, string [pieces] in order, and the spans of each."""
@@ -244,29 +238,23 @@ class Protection:
     def parts_of(self, texts, spans):
         """The `Parts` of texts with slots, of which there may be too many, and their spans."""
         count, crowded = tf.size(texts, tf.int64), spans.row_lengths() > len(SLOTS)
-        if not self.possible:
-            return Parts(texts, tf.range(count), spans, crowded, count)
         texts, rows, spans = tf.cond(
             tf.reduce_any(crowded),
-            lambda: self._parted(texts, spans, crowded),
+            lambda: self._cut(texts, spans, crowded),
             lambda: (texts, tf.range(count), spans),
         )
-        kept = (spans.row_lengths() > 0) | tf.gather(crowded, rows)
-        return Parts(texts, rows, spans, kept & is_blank(texts), count)
+        # White space beside the parts of a text is one of them.
+        kept = is_blank(texts) & ((spans.row_lengths() > 0) | tf.gather(crowded, rows))
+        return Parts(texts, rows, spans, kept, count)
 
     def _cut(self, texts, spans, crowded):
-        """Parts of texts of which some have too many spans: texts, their rows and their spans.
+        """The crowded texts in sentences, and in less where these have too many spans, too.
 
-        Spans between which there are only spaces become one. Texts that still have too many are cut
-        into sentences, and these further where they must be.
+        Returns the parts of all texts, the text of each, and their spans.
         """
-        group = tf.where(crowded, f"{PRIVATE}(?:\\s*{PRIVATE})*", PRIVATE)
-        texts, groups = protect(texts, group)
-        spans = groups.with_flat_values(restore(*self.numbered(groups.flat_values, spans)))
-        crowded = spans.row_lengths() > len(SLOTS)
-        pieces, _ = self.splitter.split(tf.where(crowded, texts, ""), _SlotCounter, len(SLOTS) + 1)
+        pieces, _ = self.splitter.split(tf.where(crowded, texts, ""), _Slots, len(SLOTS) + 1)
         whole = tf.ragged.boolean_mask(texts[:, None], ~crowded[:, None])
-        pieces = tf.concat([whole, pieces], axis=1)
+        pieces = tf.concat([whole, pieces], axis=1)  # one of both is empty
         texts, spans = self.numbered(pieces.flat_values, spans)
         return texts, pieces.value_rowids(), spans
 
@@ -281,8 +269,8 @@ class Protection:
         return tf.where(tf.reduce_any(same, axis=2), own, pieces)
 
 
-class _SlotCounter:
-    """In place of a tokenizer, for a `SentenceSplitter`: only slots count."""
+class _Slots:
+    """In place of a tokenizer, for a `SentenceSplitter`: only slots are tokens."""
 
     @staticmethod
     def encode(texts, max_length):

@@ -13,7 +13,7 @@ import re
 
 import tensorflow as tf
 
-from keras_tfmr.text.subwords import Tokenizer, valid_utf8
+from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
 
 _FOLDER = importlib.resources.files("keras_tfmr.text") / "abbreviations"
 # The languages with a list of abbreviations.

@@ -11,7 +11,7 @@ import tensorflow_text as tf_text
 
 from keras_tfmr.text.protection import protect
 from keras_tfmr.text.spans import PRIVATE, SLOTS
-from keras_tfmr.text.subwords import valid_utf8
+from keras_tfmr.text.tokenizer import valid_utf8
 
 # On both sides of a word, a code point that Unicode guarantees never to assign. RE2's \b knows the
 # words of ASCII only.

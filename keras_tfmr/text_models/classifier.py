@@ -10,7 +10,7 @@ from keras_tfmr.signatures.answers import Classification
 from keras_tfmr.signatures.inputs import text_of
 from keras_tfmr.signatures.signature import CLASSIFY, CLASSIFY_EXAMPLES, REGRESS_EXAMPLES
 from keras_tfmr.text.strings import Text
-from keras_tfmr.text.subwords import Tokenizer
+from keras_tfmr.text.tokenizer import Tokenizer
 from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, texts_of, traced
 
 

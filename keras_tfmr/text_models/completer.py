@@ -12,8 +12,7 @@ from keras_tfmr.signatures.answers import Completion, Likelihood
 from keras_tfmr.signatures.inputs import sampling_of, text_of, utf8
 from keras_tfmr.signatures.signature import COMPLETE, COMPLETE_GREEDILY, LOG_PROB, REGRESS_EXAMPLES
 from keras_tfmr.text.strings import Text
-from keras_tfmr.text.subwords import Tokenizer, valid_utf8
-from keras_tfmr.text.tokenizer import most_characters
+from keras_tfmr.text.tokenizer import Tokenizer, most_characters, valid_utf8
 from keras_tfmr.text_models.text_model import (
     BATCH,
     TextModel,

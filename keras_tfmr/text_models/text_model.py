@@ -18,7 +18,7 @@ from keras_tfmr.presets.save import save
 from keras_tfmr.signatures.inputs import Inputs, utf8
 from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.strings import Text, checked_texts
-from keras_tfmr.text.subwords import Tokenizer
+from keras_tfmr.text.tokenizer import Tokenizer
 
 BATCH = 32  # texts
 

@@ -17,8 +17,8 @@ from keras_tfmr.text.protection import Protection, is_blank, protect, protect_al
 from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.spans import SLOTS
 from keras_tfmr.text.strings import Text
-from keras_tfmr.text.subwords import Tokenizer, valid_utf8
 from keras_tfmr.text.terms import parted, with_terms
+from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
 from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, shifted, traced
 
 
@@ -29,9 +29,8 @@ class Translator(TextModel):
     translation of a text without visible characters is empty, with score 0.
 
     Every protected span of a text stands in the translation exactly once, as it is: where the model
-    puts it, or at the end if the translation reaches its maximum length before. Of more than 16
-    spans, those that only spaces part count as one. A text that still has more is translated in
-    parts, and its score is their sum.
+    puts it, or at the end if the translation reaches its maximum length before. A text of more than
+    16 spans is translated in parts, and its score is their sum.
 
     Args:
         model: A translation model with `start` and `explain`, such as `TranslationModel`.

@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 from keras_tfmr import compat
 from keras_tfmr.signatures.inputs import utf8
 from keras_tfmr.text.lines import SPACE_SIGN, LineEncoder
-from keras_tfmr.text.subwords import SPECIALS, Tokenizer, valid_utf8
+from keras_tfmr.text.tokenizer import SPECIALS, Tokenizer, valid_utf8
 
 _KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
 _TAG = r"^\s*>>[^<>\s]+<<"
@@ -56,12 +56,11 @@ class MarianTokenizer(Tokenizer):
     'the gato'
     """
 
-    def _read_model(self):
-        model = _parsed(self.model_bytes)
-        spec = model.trainer_spec
+    def __init__(self, model_bytes):
+        spec = _parsed(model_bytes).trainer_spec
         if spec.model_prefix != _KIND:
             raise ValueError("this SentencePiece model was not joined with a Marian vocabulary")
-        self.vocab_size = spec.vocab_size
+        super().__init__(model_bytes, spec.vocab_size)
         # A character that this SentencePiece model does not know can still be in the vocabulary, so
         # ids are looked up by the spelling of pieces.
         self._speller = compat.sentencepiece_ops(self.model_bytes, tf.string, self.name)
@@ -69,9 +68,7 @@ class MarianTokenizer(Tokenizer):
         self.target_languages = tuple(tag[2:-2] for tag in self._tag_ids)
         own = next(iter(spec.accept_language), None)
         self.target_language, self._own_tag = own and own[2:-2], self._tag_ids.get(own)
-
-    def _line_encoder(self):
-        return _MarianLines(
+        self.lines = _MarianLines(
             self.model_bytes, self.vocab_size, self._tag_ids, self._own_tag, self.unknown_id
         )
 
