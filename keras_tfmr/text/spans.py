@@ -27,7 +27,7 @@ def _balanced(depth):
 _INNER = _balanced(5)
 _FORMATS = "plural|select|selectordinal|number|date|time|spellout|ordinal|duration|choice|list"
 # The placeholders of template languages, whole: what is in them is a program.
-TEMPLATE = "|".join(
+_TEMPLATE = "|".join(
     [
         # Jinja, Liquid, Handlebars, Vue, Angular: {{ a | b }}, {{{ a }}}, {% if a %}, {# a #}.
         rf"\{{\{{{_INNER}\}}\}}|\{{%{_INNER}%\}}|\{{#{_INNER}#\}}",
@@ -52,7 +52,7 @@ PATTERNS = {
     "email": r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
     # Those of templates; {}, {name}, {0:.2f}, {a[0].b}, {x:{n}}, %{name}; then %s, %(name)s, %1$s,
     # %.2f, %@.
-    "placeholder": rf"{TEMPLATE}"
+    "placeholder": rf"{_TEMPLATE}"
     r"|%?\{ ?[\w.$-]*(?:\[[^\[\]{}\n]*\][\w.$-]*)*(?:[!:,](?:[^{}\n]|\{[^{}\n]*\})*)? ?\}"
     r"|%(?:\(\w+\)|\d+\$)?[+#0-]*\d*(?:\.\d+)?(?:@|(?:hh?|ll?|[zjtL])?[diufFeEgGxXoscr]\b)",
     "option": r"\B--[a-z](?:[\w-]*\w)?(?:=[^\s,;]*\w)?",
