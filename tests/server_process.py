@@ -1,5 +1,6 @@
 """The development server as users start it, and a small SavedModel for it to serve."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -37,17 +38,11 @@ class ServerProcess:
 
     def http(self, path, body=None):
         """GET, or POST of a JSON document or bytes: (status, JSON)."""
-        url, options = f"http://127.0.0.1:{self.rest_port}{path}", {"timeout": 60}
-        if body is None:
-            answer = httpx.get(url, **options)
-        elif isinstance(body, bytes):
-            answer = httpx.post(url, content=body, **options)
-        else:
-            answer = httpx.post(url, json=body, **options)
+        method = "GET" if body is None else "POST"
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body)
+        url = f"http://127.0.0.1:{self.rest_port}{path}"
+        answer = httpx.request(method, url, content=content, timeout=60)
         return answer.status_code, answer.json()
-
-    def predict(self, document):
-        return self.http("/v1/models/default:predict", document)
 
     def __enter__(self):
         return self
