@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import itertools
+import lzma
 import os
 import random
 import socket
@@ -36,9 +37,9 @@ def small_phrasebook(monkeypatch, folder, to_learn, others):
     folder.mkdir()
     for path in phrasebook.FOLDER.glob("*.tsv*"):
         count = to_learn if path.stem in ("train.tsv", "pairs") else others
-        with path.open("rb") as file:
-            content = b"".join(itertools.islice(packed.lines(file, path), count))
-        (folder / path.name).write_bytes(packed.packer(path)(content))
+        content = b"".join(itertools.islice(packed.lines(path), count))
+        pack = lzma.compress if path.suffix == ".xz" else bytes
+        (folder / path.name).write_bytes(pack(content))
     monkeypatch.setattr(phrasebook, "FOLDER", folder)
 
 

@@ -117,8 +117,7 @@ def encode(settings, folder, known=None):
     corpora = corpora_of(settings)
     tags = [corpus.tag for corpus in corpora]
     protect = protection(settings, tags)
-    paths = [path for corpus in corpora for paths in corpus.files() for path in paths]
-    files = [store.SourceFile.of(path) for path in paths]
+    files = [path for corpus in corpora for paths in corpus.files() for path in paths]
     store.delete(folder)
     folder.mkdir(parents=True)
     with contextlib.ExitStack() as unfinished:

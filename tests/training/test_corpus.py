@@ -18,7 +18,7 @@ from pyarrow import Table, parquet
 from keras_tfmr import SubwordTokenizer
 from training.command.disk import RunError
 from training.corpus import sources, store
-from training.corpus.filter import REASONS, Rules, usual_ratio
+from training.corpus.filter import Rules, usual_ratio
 from training.corpus.held_out import read_pairs
 from training.corpus.sources import Corpus
 from training.corpus.unique import UniquePairs, first_of_equal
@@ -27,25 +27,26 @@ from training.settings.training_config import TrainingConfig
 from training.tasks import TranslationTask
 
 PACKERS = {".GZ": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
-KINDS = {".GZ": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 PAIRS = [("Olá.", "Hello."), ("Sim, sim.", 'Yes, "yes".')]
-SETTINGS = TrainingConfig(languages=("pt", "en"))
+PT_EN = TrainingConfig(languages=("pt", "en"))
 
 
 def write(path, content):
-    content = content if isinstance(content, bytes) else content.encode()
-    path.write_bytes(PACKERS.get(path.suffix, bytes)(content))
+    """A file of a text, packed as its name says, or of bytes as they are."""
+    pack = PACKERS.get(path.suffix, bytes)
+    path.write_bytes(content if isinstance(content, bytes) else pack(content.encode()))
     return path
 
 
-def read(source, target="", **settings):
-    settings = TrainingConfig(**{"languages": ("pt", "en"), **settings})
+def read(source, target="", settings=PT_EN):
     return read_pairs([Corpus(str(source), aligned=str(target))], settings)
 
 
 @pytest.mark.parametrize("ending", ["", *PACKERS])
 def test_reads_two_columns_and_aligned_files(tmp_path, ending):
-    columns = write(tmp_path / f"a.tsv{ending}", '\ufeffOlá.\tHello.\r\nSim, sim.\tYes, "yes".')
+    texts = "\ufeffOlá.\tHello.\r\n", 'Sim, sim.\tYes, "yes".'  # two packed files are one, too
+    packed = b"".join(PACKERS.get(ending, bytes)(text.encode()) for text in texts)
+    columns = write(tmp_path / f"a.tsv{ending}", packed)
     source = write(tmp_path / f"a.pt{ending}", "\ufeffOlá.\r\nSim, sim.\r\n")
     target = write(tmp_path / f"a.en{ending}", 'Hello.\n\tYes,\t"yes".')
     assert read(columns).pairs == read(source, target).pairs == PAIRS
@@ -62,13 +63,21 @@ def test_reads_tables_by_the_names_of_their_columns(tmp_path):
         tmp_path / "a.parquet",
     ):
         assert read(path).pairs == PAIRS, path
-        assert read(path, languages=("en", "pt")).pairs == [pair[::-1] for pair in PAIRS]
-        with pytest.raises(RunError, match="expected two columns, or --set languages"):
-            read(path, languages=("pt", "de"))
+        reverse = read(path, settings=TrainingConfig(languages=("en", "pt")))
+        assert reverse.pairs == [pair[::-1] for pair in PAIRS]
 
 
-def test_what_is_wrong_is_refused_by_file_and_line(tmp_path):
-    for name, content, message in (
+def damaged():
+    """Packed files cut short, and with damage beyond the header, where only inflation notices."""
+    for ending, pack in PACKERS.items():
+        whole = pack("".join(f"um {i}\tone {i}\n" for i in range(1000)).encode())
+        for content in (whole[:-12], whole[:20] + b"\xff" * 180 + whole[200:], b"um\tone\n"):
+            yield f"a.tsv{ending}", content, "not a whole .* file"
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
         ("a.tsv", "a\tb\nno tab\n", r"line 2: expected .* found 1 column: 'no tab'"),
         ("a.tsv", "a\tb\tc\n", r"line 1: expected .* found 3 columns"),
         ("a.tsv", b"a\tb\nc\t\xff\n", r"line 2: not UTF-8 at byte 2 of the line \(0xff\)"),
@@ -76,42 +85,48 @@ def test_what_is_wrong_is_refused_by_file_and_line(tmp_path):
         ("a.tsv", "\ufeff", "the file is empty"),
         ("a.tsv", "\t\n", "no pair is left of 1 lines; dropped: 1 with an empty side"),
         ("a.csv", "pt,en\n", "the file is empty"),
-        (
-            "a.csv",
-            "pt,en\na,b\na,b,c\n",
-            "line 3: expected 2 cells, as in the first line, found mo",
-        ),
+        ("a.csv", "pt,en\na,b\na,b,c\n", "line 3: expected 2 cells, as in the first line"),
         ("a.csv", "pt,en\na\n", r"line 2: expected texts. Received: \['a', None\]"),
         ("a.csv", 'pt,en\na,"b\n', "line 2: unexpected end of data"),
+        ("a.csv", "pt,de,id\na,b,c\n", "line 2: expected two columns, or --set lang.*: pt, de, id"),
         ("a.jsonl", '{"pt": "a", "en": "b"}\n{', "line 2: not JSON"),
-        ("a.jsonl", '["a", "b"]', r"line 1: expected an object, .* Received: \[\"a\", \"b\"\]"),
+        ("a.jsonl", '["a", "b"]', r'line 1: expected an object, .* Received: \["a", "b"\]'),
         ("a.jsonl", '{"pt": "a", "en": "b"}\n{"pt": "c"}', "line 2: expected two columns.*: pt"),
-        ("a.parquet", "PAR1", r"a\.parquet: "),
-    ):
-        path = write(tmp_path / name, content)
-        with pytest.raises(RunError, match=message) as raised:
-            read(path)
-        assert str(raised.value).startswith(str(path))
+        ("a.parquet", b"PAR1", r"a\.parquet: "),
+        ("one", "a\nb\nc\n", "two ends after line 2, but .*one has a line 3"),
+        ("one", "a\n", "one ends after line 1, but .*two has a line 2"),
+        *damaged(),
+    ],
+)
+def test_what_is_wrong_is_refused_by_file_and_line(tmp_path, name, content, message):
+    path = write(tmp_path / name, content)
+    target = write(tmp_path / "two", "A\nB\n") if name == "one" else ""
+    with pytest.raises(RunError, match=message) as raised:
+        read(path, target)
+    assert str(raised.value).startswith(str(path if "two ends" not in message else target))
 
 
-def test_unequal_files_are_refused(tmp_path):
-    long, short = write(tmp_path / "long", "a\nb\nc\n"), write(tmp_path / "short", "a\nb\n")
-    for paths in ((long, short), (short, long)):
-        with pytest.raises(RunError, match=r"short ends after line 2, but .*long has a line 3"):
-            read(*paths)
-
-
-@pytest.mark.parametrize("ending", PACKERS)
-def test_a_broken_archive_is_refused(tmp_path, ending):
-    path = write(tmp_path / f"a.tsv{ending}", "".join(f"um {i}\tone {i}\n" for i in range(1000)))
-    whole = path.read_bytes()
-    path.write_bytes(2 * whole)  # two of them are one, too
-    assert read(path).counts["duplicate"] == 1000
-    # Cut short, and with damage beyond the header, where only the inflation notices.
-    for content in (whole[:-12], whole[:20] + b"\xff" * 180 + whole[200:], b"um\tone\n"):
-        path.write_bytes(content)
-        with pytest.raises(RunError, match=rf"a\.tsv{ending}: not a whole {KINDS[ending]} file"):
-            read(path)
+@pytest.mark.parametrize(
+    "refused, message",
+    [
+        (lambda: sources.parse(["a.tsv:3", "b.tsv"]), "all corpora a weight or none; b.tsv has"),
+        (lambda: sources.parse(["a.tsv:0"]), r"must be positive. Received: a.tsv:0"),
+        (lambda: sources.parse(["a.tsv"], ["b.tsv=x"]), r"--tag must name a file.* Received: b"),
+        (lambda: sources.parse(["a.tsv"], ["a.tsv"]), "FILE=TAG"),
+        (lambda: sources.parse(["a.tsv"], ["a.tsv=x", "a.tsv=y"]), "one tag for each file"),
+        (lambda: sources.find("none-*.tsv"), r"none-\*\.tsv: No such file"),
+        (lambda: Rules(filters=("spam",)), r"Filters are identical.* Received: spam"),
+        (lambda: Rules(filters=("language",)), "needs the languages"),
+        (lambda: Rules(filters=("language",), languages=("pt", "xx")), "does not know xx"),
+        (
+            lambda: UniquePairs(Path("/dev/full"), [PAIRS], Rules()),
+            "Cannot write /dev/full: No space",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(refused, message):
+    with pytest.raises(RunError, match=message):
+        refused()
 
 
 LINE_TEXT = st.text(
@@ -145,11 +160,6 @@ def test_duplicates_are_found_across_files_and_compositions(tmp_path, monkeypatc
     assert keys[first_of_equal(keys)].tolist() == list(dict.fromkeys(keys.tolist()))
 
 
-GOOD = [
-    (f"Esta frase número {i} fala do tempo.", f"Sentence {i} is about weather.") for i in range(50)
-]
-
-
 @pytest.mark.parametrize(
     "name, bad",
     [
@@ -159,44 +169,27 @@ GOOD = [
     ],
 )
 def test_each_filter_drops_what_it_is_for(tmp_path, name, bad):
-    rules = Rules(filters=(name,), languages=("pt", "en"), ratio=usual_ratio(GOOD))
-    pile = UniquePairs(tmp_path / "pile", [[*GOOD, bad]], rules)
-    assert [pair for _, *pair in pile.read()] == [[*pair] for pair in GOOD]
-    assert pile.counts[name] == 1 and name in REASONS
-    assert len(UniquePairs(tmp_path / "pile", [[*GOOD, bad]], Rules())) == 51  # unless asked for
-
-
-def test_settings_that_make_no_sense_are_refused():
-    for refused, message in (
-        (lambda: sources.parse(["a.tsv:3", "b.tsv"]), "all corpora a weight or none; b.tsv has"),
-        (lambda: sources.parse(["a.tsv:0"]), "must be positive. Received: a.tsv:0"),
-        (lambda: sources.parse(["a.tsv"], ["b.tsv=x"]), "--tag must name a file.* Received: b.tsv"),
-        (lambda: sources.parse(["a.tsv"], ["a.tsv"]), "FILE=TAG"),
-        (lambda: sources.parse(["a.tsv"], ["a.tsv=x", "a.tsv=y"]), "one tag for each file"),
-        (lambda: sources.find("none-*.tsv"), r"none-\*\.tsv: No such file"),
-        (lambda: Rules(filters=("spam",)), r"Filters are identical.* Received: spam"),
-        (lambda: Rules(filters=("language",)), "needs the languages"),
-        (lambda: Rules(filters=("language",), languages=("pt", "xx")), "does not know xx"),
-    ):
-        with pytest.raises(RunError, match=message):
-            refused()
+    good = [(f"Esta frase número {i} fala do tempo.", f"It is about rain {i}.") for i in range(50)]
+    rules = Rules(filters=(name,), languages=("pt", "en"), ratio=usual_ratio(good))
+    pile = UniquePairs(tmp_path / "pile", [[*good, bad]], rules)
+    assert [pair for _, *pair in pile.read()] == [[*pair] for pair in good]
+    assert pile.counts[name] == 1
+    assert len(UniquePairs(tmp_path / "pile", [[*good, bad]], Rules())) == 51  # unless asked for
 
 
 def test_names_weights_and_patterns(tmp_path):
     for name in ("part", "part:2"):
         write(tmp_path / name, f"{name}\tx\n")
-    found = sources.parse([f"{tmp_path}/part:2:0.5", f"{tmp_path}/part:3"])
-    assert [(one.name, one.weight) for one in found] == [
-        (f"{tmp_path}/part:2", 0.5), (f"{tmp_path}/part", 3)
-    ]  # fmt: skip
-    (whole,) = sources.parse([f"{tmp_path}/part:2"])
-    assert (whole.name, whole.weight) == (f"{tmp_path}/part:2", None)
-    (pattern,) = sources.parse([f"{tmp_path}/p*"])
-    assert [*pattern.rows(SETTINGS)] == [("part", "x"), ("part:2", "x")]
-    assert sources.rates([whole, pattern], [900, 100]) == [1, 1]
-    np.testing.assert_allclose(
-        np.array(sources.rates(found, [900, 100])) * [900, 100], [143, 857], 1
+    whole, weighted, other = (
+        sources.parse([f"{tmp_path}/{word}"])[0] for word in ("part:2", "part:2:0.5", "part:1.5")
     )
+    assert [(Path(one.name).name, one.weight) for one in (whole, weighted, other)] == [
+        ("part:2", None), ("part:2", 0.5), ("part", 1.5)
+    ]  # fmt: skip
+    (pattern,) = sources.parse([f"{tmp_path}/p*"])
+    assert [*pattern.rows(PT_EN)] == [("part", "x"), ("part:2", "x")]
+    assert sources.rates([whole, pattern], [900, 100]) == [1, 1]
+    assert sources.rates([weighted, other], [900, 100]) == pytest.approx([250 / 900, 750 / 100])
 
 
 def encoded_of(folder, rows, **settings):
@@ -246,19 +239,10 @@ def test_an_encoded_corpus_that_is_damaged_is_not_read(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["of the user"]
 
 
-def test_a_full_disk_is_named_by_its_file(tmp_path):
-    with pytest.raises(RunError, match="Cannot write /dev/full: No space left"):
-        UniquePairs(Path("/dev/full"), [[("um", "one")]], Rules())
-    tokenizer = SubwordTokenizer.learn(["um one"] * 9, 270)
-    (tmp_path / "target.values").symlink_to("/dev/full")
-    with pytest.raises(RunError, match=r"Cannot write .*target\.values: No space left"):
-        store.write_ids(tmp_path, iter([(0, "um", "one")]), (tokenizer, tokenizer))
-
-
 def test_tags_and_weights_of_corpora(tmp_path):
-    paths = tmp_path / "a.tsv", tmp_path / "b.tsv"
+    paths = [tmp_path / "a.tsv", tmp_path / "b.tsv"]
     for path, line in zip(paths, ("gato {}\tcat {}\n", "rato {}\trat {}\n"), strict=True):
-        path.write_text("".join(line.format(i, i) for i in range(50)))
+        write(path, "".join(line.format(i, i) for i in range(50)))
     data = (f"{paths[0]}:1", f"{paths[1]}:3")
     settings = TrainingConfig(data=data, tag=(f"{paths[1]}=<b>",), vocab_size=300).resolved()
     found, tokenizers = encode(settings, tmp_path / "encoded")
@@ -268,7 +252,5 @@ def test_tags_and_weights_of_corpora(tmp_path):
     for source, _ in found.held_out["validation"]:
         assert source.startswith(("gato ", "<b> rato "))
     batches = make_batches(settings, TranslationTask(settings, tokenizers), found)
-    first, second = batches.parts
-    assert second.rate * (second.end - second.begin) == pytest.approx(
-        3 * first.rate * (first.end - first.begin)
-    )
+    shares = [part.rate * (part.end - part.begin) for part in batches.parts]
+    assert shares[1] == pytest.approx(3 * shares[0])

@@ -54,16 +54,15 @@ def file_cells(paths, settings):
 
 def lines(path):
     """Yields the lines of a file, packed or not, without their ends."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(packed.lines(file, path), 1):
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                raise RunError(
-                    f"{path}, line {number}: not UTF-8 at byte {error.start} of the line "
-                    f"(0x{line[error.start]:02x})"
-                ) from error
-            yield text.rstrip("\r\n")
+    for number, line in enumerate(packed.lines(path), 1):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise RunError(
+                f"{path}, line {number}: not UTF-8 at byte {error.start} of the line "
+                f"(0x{line[error.start]:02x})"
+            ) from error
+        yield text.rstrip("\r\n")
 
 
 def aligned_lines(source, target):

@@ -9,7 +9,6 @@ import collections
 import contextlib
 import hashlib
 import itertools
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -25,20 +24,6 @@ INDEX, TEXT = "store.json", "pairs.tsv"
 CHUNK = 20_000  # pairs that are encoded together
 
 
-class SourceFile(NamedTuple):
-    """A file that was read: its path as given, checksum, size and modification time."""
-
-    path: str
-    sha256: str
-    bytes: int
-    modified: int
-
-    @classmethod
-    def of(cls, path):
-        """That of a path, as it is now."""
-        return cls(str(path), sha256(path), *stamp(path))
-
-
 class Encoded(NamedTuple):
     """The encoded training pairs of a run, and its validation and test pairs.
 
@@ -47,14 +32,12 @@ class Encoded(NamedTuple):
         parts: The number of pairs of each corpus.
         held_out: `{"validation": pairs, "test": pairs}`, lists of (source, target).
         record: Counts and checksums, for config.json.
-        files: A `SourceFile` for each file that was read.
     """
 
     sides: list
     parts: list
     held_out: dict
     record: dict
-    files: list
 
     def summaries(self):
         """Lines for people, one for each set of pairs."""
@@ -62,15 +45,9 @@ class Encoded(NamedTuple):
 
     def changed_files(self):
         """The files that have changed: (path, old checksum, new checksum)."""
-        suspects = (f for f in self.files if stamp(f.path) != (f.bytes, f.modified))
-        now = ((file.path, file.sha256, sha256(file.path)) for file in suspects)
+        files = [file for about in self.record.values() for file in about["files"]]
+        now = ((file["path"], file["sha256"], sha256(file["path"])) for file in files)
         return [change for change in now if change[1] != change[2]]
-
-
-def stamp(path):
-    """Size and modification time of a file; while they are the same, the content is too."""
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
 
 
 def identity(tokenizers):
@@ -97,9 +74,8 @@ def opened(folder, index):
     """The `Encoded` of a folder whose files are as its index says."""
     arrays = [mapped(folder / name, index["arrays"][name]["dtype"]) for name in ARRAYS]
     held_out = {name: [tuple(pair) for pair in rows] for name, rows in index["held_out"].items()}
-    files = [SourceFile(*file) for file in index["files"]]
     sides = [tuple(arrays[:2]), tuple(arrays[2:])]
-    return Encoded(sides, index["parts"], held_out, index["record"], files)
+    return Encoded(sides, index["parts"], held_out, index["record"])
 
 
 def delete(folder):
@@ -110,7 +86,7 @@ def delete(folder):
         folder.rmdir()
 
 
-def write(folder, pairs, corpora, tokenizers, sets, files, dropped):
+def write(folder, pairs, corpora, tokenizers, sets, paths, dropped):
     """Encodes pairs into files; the `Encoded`.
 
     Args:
@@ -119,25 +95,19 @@ def write(folder, pairs, corpora, tokenizers, sets, files, dropped):
         corpora: The number of corpora.
         tokenizers: Of source and target.
         sets: {"validation": `Pairs`, …}.
-        files: The `SourceFile`s of the training pairs.
+        paths: The files of the training pairs.
         dropped: A Counter of the dropped training pairs by reason.
     """
     counts = write_ids(folder, pairs, tokenizers)
     dtypes = [type_ for t in tokenizers for type_ in (id_type(t.vocab_size), np.int64)]
-    about = {"train": described(counts.total(), files, dropped)}
-    for name, found in sets.items():
-        own = [SourceFile.of(path) for path in found.files]
-        about[name] = described(len(found.pairs), own, found.counts)
-        files = [*files, *own]
+    arrays = zip(ARRAYS, dtypes, strict=True)
     index = {
-        "arrays": {
-            name: record(folder / name, dtype) for name, dtype in zip(ARRAYS, dtypes, strict=True)
-        },
+        "arrays": {name: record(folder / name, dtype) for name, dtype in arrays},
         "parts": [counts[corpus] for corpus in range(corpora)],
         "tokenizers": identity(tokenizers),
         "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
-        "record": about,
-        "files": files,
+        "record": {"train": described(counts.total(), paths, dropped)}
+        | {name: described(len(s.pairs), s.files, s.counts) for name, s in sets.items()},
     }
     write_json(folder / INDEX, index)
     return opened(folder, index)
@@ -169,8 +139,8 @@ def told(pairs, files, dropped):
     return f"{pairs:,} pairs{f' from {names}' if names else ''}{more}{left_out}"
 
 
-def described(pairs, files, counts):
+def described(pairs, paths, counts):
     """What config.json says of a set of pairs."""
     dropped = {reason: counts[reason] for reason in REASONS if counts.get(reason)}
-    known = [{"path": file.path, "sha256": file.sha256} for file in files]
-    return {"pairs": pairs, "dropped": dropped, "files": known}
+    files = [{"path": str(path), "sha256": sha256(path)} for path in paths]
+    return {"pairs": pairs, "dropped": dropped, "files": files}
