@@ -79,18 +79,16 @@ class Batches:
         self.sides, self.task, self.seed = sides, task, seed
         self.rows_multiple, self.fixed_shapes = rows_multiple, fixed_shapes
         self.parts = parts or [CorpusPart(0, pairs)]
-        longest = max_tokens or min(LONGEST, tokens_per_batch)
-        self._lengths, target_tokens = self._measured(longest)
-        counts = np.bincount(self._lengths, minlength=longest + 1)  # [longer side]
+        self._longest = max_tokens or min(LONGEST, tokens_per_batch)
+        self._lengths, target_tokens = self._measured()
+        counts = np.bincount(self._lengths, minlength=self._longest + 1)  # [longer side]
         self.dropped, counts[0] = int(counts[0]), 0
         if not counts.any():
-            raise RunError(f"none of {pairs} pairs has at most {longest} tokens on each side")
+            raise RunError(f"none of {pairs} pairs has at most {self._longest} tokens on each side")
         self.buckets = make_buckets(counts, tokens_per_batch, rows_multiple, fixed_shapes)
-        rows, batches = self._rows_and_batches(0)
-        mean_tokens = target_tokens / (pairs - self.dropped)  # of a pair
-        self.nominal_tokens = mean_tokens * rows / batches
+        self.nominal_tokens = target_tokens / self._batches_of(counts)
 
-    def _measured(self, longest):
+    def _measured(self):
         """The longer side of each pair, 0 if it is too long, and the target tokens of the others.
 
         End ids count.
@@ -103,7 +101,7 @@ class Batches:
                 for (_, offsets), ends in zip(self.sides, self.task.ends, strict=True)
             )
             longer = np.maximum(source, target)
-            fits = longer <= longest
+            fits = longer <= self._longest
             lengths[chunk] = np.where(fits, longer, 0)
             target_tokens += int(target[fits].sum())
             drop_pages(*(offsets for _, offsets in self.sides))
@@ -133,19 +131,19 @@ class Batches:
         lengths = self._lengths[pairs].astype(np.int32)
         return pairs[lengths > 0], lengths[lengths > 0]
 
-    def _rows_and_batches(self, epoch):
-        """The number of rows, and of batches, in an epoch."""
-        counts = np.zeros(self.buckets[-1].length + 1, np.int64)  # [longer side]
-        for chunk in chunks(self._size(epoch)):
-            _, lengths = self._fitting(np.arange(chunk.start, chunk.stop), epoch)
-            counts += np.bincount(lengths, minlength=len(counts))
-        upto = np.cumsum(counts)[[bucket.length for bucket in self.buckets]]
+    def _batches_of(self, counts):
+        """Number of batches of so many pairs of each longer side, `[length]`."""
+        begins = [0, *(bucket.length + 1 for bucket in self.buckets[:-1])]
         rows = np.array([bucket.rows for bucket in self.buckets])
-        return int(upto[-1]), int((-(-np.diff(upto, prepend=0) // rows)).sum())
+        return int((-(-np.add.reduceat(counts, begins) // rows)).sum())
 
     def batches_in(self, epoch):
         """Number of batches in an epoch."""
-        return self._rows_and_batches(epoch)[1]
+        counts = np.zeros(self._longest + 1, np.int64)
+        for chunk in chunks(self._size(epoch)):
+            _, lengths = self._fitting(np.arange(chunk.start, chunk.stop), epoch)
+            counts += np.bincount(lengths, minlength=len(counts))
+        return self._batches_of(counts)
 
     def _epoch(self, epoch):
         """A dataset of the pairs of each batch of an epoch, int64 `[rows]`."""
