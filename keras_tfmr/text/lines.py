@@ -23,7 +23,7 @@ def prepared(line):
 
 
 class LineEncoder:
-    """Encodes lines as `SubwordTokenizer.encode` does; for other processes too.
+    """Encodes lines as `SubwordTokenizer.encode` does.
 
     Args:
         model_bytes: The tokenizer's.
@@ -40,9 +40,6 @@ class LineEncoder:
         if self._processor is None:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.model_bytes)
         return self._processor
-
-    def __getstate__(self):
-        return {**self.__dict__, "_processor": None}
 
     def ids(self, lines):
         """The ids of a list of lines, a list of lists."""

@@ -47,7 +47,7 @@ class Tokenizer(tf.Module):
         vocab_size: The number of ids; by default, those of the model.
 
     Attributes:
-        lines: A `LineEncoder`, which other processes can use without TensorFlow.
+        lines: A `LineEncoder`, which encodes without TensorFlow.
         slot_ids: The ids of `SLOTS`; empty if the vocabulary lacks some of them.
         slot_like_ids: The ids of other subwords and bytes that slots could be written with.
 
@@ -217,7 +217,7 @@ class SubwordTokenizer(Tokenizer):
         model_bytes: A SentencePiece model with the ids above and byte fallback, as `learn` makes.
 
     Attributes:
-        lines: A `LineEncoder`, which other processes can use without TensorFlow.
+        lines: A `LineEncoder`, which encodes without TensorFlow.
 
     Raises:
         ValueError: If the bytes are not such a model.
