@@ -3,12 +3,12 @@
     python benchmarks/bleu.py --data train.tsv --validation validation.tsv --marian PYTHON
 
 `--test` also scores a test set with 4 beams, as papers print it too, and needs sacremoses. Marian
-is the pymarian of an environment of its own, whose interpreter `--marian` names. Each side can be
-run by itself, and the results are merged. Both learn from the same pairs. Ours counts everything
-from the start of the process, evaluations too; of Marian, only the training counts. Marian trains
-once with each of `--rates` after each of `--warmups`, and the best run is shown. `--steps` asks for
-the updates of an earlier run instead of minutes: its scores do not depend on the time, so several
-seeds can train side by side. Writes results/NAME.md, .json and .png.
+is the pymarian of an environment of its own, whose interpreter `--marian` names; without it, only
+ours trains. Both learn from the same pairs. Ours counts everything from the start of the process,
+evaluations too; of Marian, only the training counts. Marian trains once with each of `--rates`
+after each of `--warmups`, and the best run is shown. `--steps` asks for the updates of an earlier
+run instead of minutes: its scores do not depend on the time, so several seeds can train side by
+side. Writes results/NAME.md, .json and .png, beside the sides of earlier runs.
 """
 
 import argparse
@@ -178,7 +178,6 @@ def main():
     add("--test", metavar="FILE", default="", help="pairs to score the best weights on")
     add("--language", default="en", help="of the targets, for sacremoses")
     add("--name", default="bleu", help="of the files of results")
-    add("--sides", nargs="+", choices=SIDES, default=list(SIDES), help="sides")
     add("--minutes", type=float, default=30, help="of training")
     add("--steps", type=int, help="updates of our runs, instead of minutes")
     add("--seeds", type=int, nargs="+", default=[1], help="of our runs")
@@ -213,8 +212,6 @@ def measure(args, name):
     if args.marian:
         runs["marian"] = functools.partial(marians, args)
     for side, run in runs.items():
-        if side.partition(" ")[0] not in args.sides:
-            continue
         minutes = None if args.steps else args.minutes
         about = {"minutes": minutes, "date": numbers["date"], "commit": numbers["commit"]}
         measured = {**run(), **about}

@@ -48,7 +48,7 @@ def one(engine, dtype, path, beams, rows, threads, texts, seconds, tokens):
             found[row] = text
     callers = harness.CORES if rows > 1 else 1
     rate, milliseconds = called(translate, sources, batches, seconds, callers)
-    return {"rate": rate, "ms": milliseconds, "mib": harness.peak_mib(), "texts": found}
+    return {"rate": rate, "ms": milliseconds, "texts": found}
 
 
 def called(translate, sources, batches, seconds, callers):

@@ -15,7 +15,6 @@ import importlib.util
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -154,11 +153,6 @@ def median_seconds(call, seconds):
         call()
         times.append(time.perf_counter() - begun)
     return statistics.median(times)
-
-
-def peak_mib():
-    """Peak memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def installed(*names):
