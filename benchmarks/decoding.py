@@ -148,11 +148,11 @@ def sides(args, run, folder, texts, beams, rows):
 
 def untrained(run, preset, vocab, texts, to):
     """The run's translator with random weights of another size, as a preset in a folder."""
-    from keras_tfmr import TransformerConfig, TranslationModel, Translator
+    from keras_tfmr import Transformer, TransformerConfig, Translator
 
     if not to.exists():
         sizes = {"source_vocab": int(vocab), "target_vocab": int(vocab)}
-        model = TranslationModel(TransformerConfig.preset(preset, **sizes))
+        model = Transformer(TransformerConfig.preset(preset, **sizes))
         translator = Translator.from_preset(run)
         config = translator.config.replace(min_length=TOKENS, max_length=TOKENS)
         other = Translator(model, **translator.arguments() | {"config": config})

@@ -71,14 +71,14 @@ def step_of(name, size, batch, gpu):
         return (lambda: float(step())) if gpu else step  # what float reads is done
     import keras
 
-    from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, TranslationModel
+    from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, Transformer
     from training.run.optimizer import KerasAdam
 
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(name.split(",")[0].split()[1])
     if "no attention dropout" in name:
         config = config.replace(attention_dropout_rate=0.0)
-    model, loss = TranslationModel(config), LabelSmoothedCrossEntropy(label_smoothing=0.1)
+    model, loss = Transformer(config), LabelSmoothedCrossEntropy(label_smoothing=0.1)
     keras.config.set_dtype_policy("float32")
     optimizer = KerasAdam(NoamSchedule(config.d_model), beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, loss, jit_compile="auto" if gpu else False)

@@ -8,7 +8,6 @@ from . import metrics as metrics
 from . import models as models
 from . import recurrent as recurrent
 from . import schedules as schedules
-from .layers import SSRU as SSRU
 from .layers import AddPositions as AddPositions
 from .layers import ALiBi as ALiBi
 from .layers import CausalDecoder as CausalDecoder
@@ -35,9 +34,6 @@ from .layers import RelativePositionBias as RelativePositionBias
 from .layers import RMSNormalization as RMSNormalization
 from .layers import RotaryPositions as RotaryPositions
 from .layers import SinusoidalPositions as SinusoidalPositions
-from .layers import SSRUDecoder as SSRUDecoder
-from .layers import SSRUDecoderLayer as SSRUDecoderLayer
-from .layers import TiedLogits as TiedLogits
 from .layers import positional_encoding as positional_encoding
 from .layers import scaled_dot_product_attention as scaled_dot_product_attention
 from .losses import LabelSmoothedCrossEntropy as LabelSmoothedCrossEntropy
@@ -46,8 +42,9 @@ from .metrics import Perplexity as Perplexity
 from .metrics import TokenAccuracy as TokenAccuracy
 from .models import LanguageModel as LanguageModel
 from .models import MeanOverTokens as MeanOverTokens
-from .models import SequenceClassifier as SequenceClassifier
-from .models import TokenClassifier as TokenClassifier
+from .models import Transformer as Transformer
+from .models import TransformerClassifier as TransformerClassifier
+from .models import TransformerLanguageModel as TransformerLanguageModel
 from .models import TransformerConfig as TransformerConfig
 from .models import TranslationModel as TranslationModel
 from .plots import plot_attention as plot_attention

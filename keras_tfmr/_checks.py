@@ -44,9 +44,7 @@ def head_width(d_model, num_heads):
 
 
 def divisor(name, value, of, number):
-    """Returns `value`, a positive integer that divides a number, or that number for None."""
-    if value is None:
-        return number
+    """Returns `value`, a positive integer that divides a number, or raises a ValueError."""
     if number % positive_int(name, value):
         raise ValueError(f"`{name}` must divide `{of}`. Received: {of}={number}, {name}={value}")
     return int(value)

@@ -9,6 +9,7 @@ from formulas import log_softmax
 
 import keras_tfmr
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.models import config_of
 
 LINES = (
     "Bom dia! Onde fica a estação de comboios?",
@@ -27,7 +28,7 @@ def tokenizer(symbols=()):
     return keras_tfmr.SubwordTokenizer.learn(LINES * 3, vocab_size=size, symbols=symbols)
 
 
-def tiny(model_class, *arguments, seed=5, scale=2, **fields):
+def tiny(make, *arguments, seed=5, scale=2, **fields):
     """One layer on each side, with random weights.
 
     They are scaled: answers depend on the text, no two are equally probable, some end early.
@@ -38,13 +39,13 @@ def tiny(model_class, *arguments, seed=5, scale=2, **fields):
         source_vocab=size, target_vocab=size, encoder_layers=1, decoder_layers=1, d_model=16,
         num_heads=2, dff=32,
     )  # fmt: skip
-    model = model_class(config.replace(**fields), *arguments)
+    model = make(config.replace(**fields), *arguments)
     model.set_weights([scale * weight for weight in model.get_weights()])
     return model
 
 
 def tiny_model(**fields):
-    return tiny(keras_tfmr.TranslationModel, seed=3, scale=3, **fields)
+    return tiny(keras_tfmr.Transformer, seed=3, scale=3, **fields)
 
 
 def by_hand(logits_of, longest, allowed=slice(None), prompt=()):
@@ -96,7 +97,7 @@ def write_run(folder, symbols=(), **arguments):
     (folder / "weights").mkdir(parents=True)
     model.save_weights(folder / "weights" / "best.weights.h5")
     tokenizer(symbols).save(folder / "tokenizer.model")
-    described = {"kind": "transformer", "config": model.config.to_dict()}
+    described = {"kind": "transformer", "config": config_of(model).to_dict()}
     config = {"model": described, "arguments": arguments, "training": {}, "corpus": {}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "results.json").write_text("{}")
@@ -104,13 +105,13 @@ def write_run(folder, symbols=(), **arguments):
 
 
 def classifier(labels=LABELS, **options):
-    model = tiny(keras_tfmr.SequenceClassifier, len(labels))
+    model = tiny(keras_tfmr.TransformerClassifier, len(labels))
     return keras_tfmr.Classifier(model, tokenizer(), labels, **{"max_length": 24, **options})
 
 
 def completer(**options):
     """Of a model that has learned as many positions as are needed."""
-    model = tiny(keras_tfmr.LanguageModel, positions="learned", max_length=44)
+    model = tiny(keras_tfmr.TransformerLanguageModel, positions="learned", max_length=44)
     options = {"max_length": 24, "max_new_tokens": 20, **options}
     return keras_tfmr.Completer(model, tokenizer(), **options)
 

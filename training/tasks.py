@@ -232,7 +232,7 @@ TASKS = {
 
 def sizes_of(settings):
     """Fields of the config of a model: those of its preset, and those given instead."""
-    preset = MODELS[settings.model][0].presets.get(settings.preset, {})
+    preset = MODELS[settings.model].presets.get(settings.preset, {})
     asked = settings.sizes() | settings.dropouts()
     return preset | {name: value for name, value in asked.items() if value is not None}
 

@@ -101,7 +101,8 @@ def make_model(run):
     task = run.data.task
     with run.workers.scope():
         model = task.model(run.config, run.settings.precision)
-        optimizer = make_optimizer(run.settings, model)
+        width = getattr(run.config, "d_model", None) or run.config.units
+        optimizer = make_optimizer(run.settings, width)
         loss = task.loss(run.data.batches.nominal_tokens)
         metrics = task.metrics()
         model.compile(optimizer, loss=loss, metrics=metrics)

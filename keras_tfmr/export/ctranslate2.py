@@ -9,7 +9,8 @@ import numpy as np
 from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export.other_engines import COMMON, check_architecture, tokens
-from keras_tfmr.faster.precision import to_numpy
+from keras_tfmr.models import config_of
+from keras_tfmr.precision import to_numpy
 
 # CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.
 POSITIONS = 512
@@ -35,6 +36,7 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
         ExportError: If CTranslate2 has no such architecture, ctranslate2 is not installed, or the
             folder is not empty.
     """
+    check_architecture(translator.model, "CTranslate2", COMMON)
     source, target = (_tokens(translator, side) for side in translator.tokenizers)
     longest = max(POSITIONS, translator.max_source_length, translator.config.max_length)
     spec = ctranslate2_spec(translator.model, source, target, longest)
@@ -65,8 +67,9 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
         raise ExportError(
             f"the format needs ctranslate2: pip install ctranslate2 ({error})"
         ) from error
-    config = model.config
-    check_architecture(model, "CTranslate2", COMMON)
+    config = check_architecture(model, "CTranslate2", COMMON)
+    encoder, decoder = model.get_layer("encoder"), model.get_layer("decoder")
+    source, target = model.graph.source_embedding, model.graph.embedding
     activations = common_spec.Activation
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
@@ -79,19 +82,19 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
             "silu": activations.SWISH,
         }[config.activation],
     )
-    spec.encoder.embeddings[0].weight = to_numpy(model.encoder.embedding.tokens.embeddings)
-    spec.decoder.embeddings.weight = to_numpy(model.decoder.embedding.tokens.embeddings)
-    for side, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+    spec.encoder.embeddings[0].weight = to_numpy(source.tokens.embeddings)
+    spec.decoder.embeddings.weight = to_numpy(target.tokens.embeddings)
+    for side, stack in ((spec.encoder, encoder), (spec.decoder, decoder)):
         side.scale_embeddings = config.embedding_scale
-        positions = stack.embedding.positions(np.arange(longest))
+        positions = target.positions(np.arange(longest))
         side.position_encodings.encodings = to_numpy(positions)
         if config.norm_first:
             _norm(stack.norm, side.layer_norm)
     _projection(model, spec.decoder.projection)
-    for ours, theirs in zip(model.encoder.layers, spec.encoder.layer, strict=True):
+    for ours, theirs in zip(encoder.layers, spec.encoder.layer, strict=True):
         _self_attention(ours.self_attention, theirs.self_attention)
         _feed_forward(ours.feed_forward, theirs.ffn)
-    for ours, theirs in zip(model.decoder.layers, spec.decoder.layer, strict=True):
+    for ours, theirs in zip(decoder.layers, spec.decoder.layer, strict=True):
         _self_attention(ours.self_attention, theirs.self_attention)
         _cross_attention(ours.cross_attention, theirs.attention)
         _feed_forward(ours.feed_forward, theirs.ffn)
@@ -104,18 +107,19 @@ def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
 
 def _tokens(translator, side):
     """The name of every id, with made-up names for ids that only the model has."""
-    size = getattr(translator.model.config, f"{side}_vocab")
+    size = getattr(config_of(translator.model), f"{side}_vocab")
     names = tokens(translator.tokenizers[side])
     return [*names, *(f"<unused {i}>" for i in range(len(names), size))]
 
 
 def _projection(model, theirs):
-    logits = model.logits
-    if model.config.tied_logits:
-        theirs.weight = to_numpy(model.decoder.embedding.tokens.embeddings)
-        bias = getattr(logits, "bias", None)
+    if config_of(model).tied_logits:
+        embedding = model.graph.embedding
+        theirs.weight = to_numpy(embedding.tokens.embeddings)
+        bias = embedding.bias if embedding.logits_bias else None
     else:
-        theirs.weight, bias = to_numpy(logits.dense.kernel).T.copy(), logits.dense.bias
+        dense = model.get_layer("logits").dense
+        theirs.weight, bias = to_numpy(dense.kernel).T.copy(), dense.bias
     if bias is not None:
         theirs.bias = to_numpy(bias)
 

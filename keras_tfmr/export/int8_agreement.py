@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_tfmr.errors import ExportError
-from keras_tfmr.faster.optimize import int8_errors
+from keras_tfmr.finished import int8_errors
 
 MOST = 0.1  # nats a token; a trained translator's log-probabilities move by a tenth of it
 BLAMED = 64  # texts that the layer to blame is found with

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_tfmr import compat
 from keras_tfmr.export.saved_session import first_lines
-from keras_tfmr.faster.precision import precision_of
+from keras_tfmr.precision import precision_of
 from keras_tfmr.signatures.inputs import utf8
 
 # Short and long texts, with and without accents, which any model of text should answer.

@@ -11,7 +11,8 @@ from safetensors.numpy import save
 from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export.other_engines import COMMON, check_architecture, tokens
-from keras_tfmr.faster.precision import to_numpy
+from keras_tfmr.models import config_of
+from keras_tfmr.precision import to_numpy
 from keras_tfmr.presets.marian_mt.folder import ACTIVATIONS, EPSILON, SECOND, VOCABULARY, WEIGHTS
 from keras_tfmr.presets.marian_mt.weights import halves, weights_of
 
@@ -31,9 +32,8 @@ def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Pa
     Raises:
         ExportError: If a MarianMTModel has no such architecture, or the folder is not empty.
     """
-    config = translator.model.config
     expected = {**COMMON, "norm_first": (False,), "max_wavelength": (10_000,)}
-    check_architecture(translator.model, "MarianMTModel", expected)
+    config = check_architecture(translator.model, "MarianMTModel", expected)
     if config.norm_epsilon > EPSILON or config.d_model % 2:
         about = f"norm_epsilon={config.norm_epsilon}, d_model={config.d_model}"
         raise ExportError(
@@ -51,10 +51,10 @@ def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Pa
 
 def _arrays(model):
     """{transformers' name: float32 array} of a `TranslationModel`."""
-    arrays, order = {}, halves(model.config.d_model)
+    arrays, order = {}, halves(config_of(model).d_model)
     for weight in weights_of(model):
         if weight.variable is None:  # the bias of the logits
-            array = np.zeros(model.config.target_vocab, "float32")
+            array = np.zeros(config_of(model).target_vocab, "float32")
         else:
             array = to_numpy(weight.variable)
         array = array.T if weight.is_kernel else array
@@ -66,7 +66,7 @@ def _arrays(model):
 
 def _texts(translator):
     """{name: content} of the JSON files."""
-    config, decoding = translator.model.config, translator.config
+    config, decoding = config_of(translator.model), translator.config
     target = translator.target_tokenizer
     ids = {
         "pad_token_id": target.pad_id,

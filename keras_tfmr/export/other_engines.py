@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from keras_tfmr.errors import ExportError
+from keras_tfmr.models import TransformerConfig, TranslationModel, config_of
 from keras_tfmr.text.tokenizer import Tokenizer
 
 # What no other engine varies: {field of a TransformerConfig: the values that it can have}.
@@ -15,27 +16,28 @@ COMMON = {
     "num_kv_heads": (None,),
     "use_bias": (True,),
     "embedding_norm": (False,),
-    "decoder_self": ("attention",),
 }
 
 
-def check_architecture(model: keras.Model, name: str, expected: dict[str, tuple]) -> None:
-    """Raises an ExportError that names the first property of a model that a format lacks.
+def check_architecture(model: keras.Model, name: str, expected: dict[str, tuple]) -> TransformerConfig:
+    """The config of a model; an ExportError that names its first property that a format lacks.
 
     Args:
         model: Any model.
         name: The name of the format.
         expected: {field of a `TransformerConfig`: the values that the format supports}.
     """
-    config = model.config
-    if type(model).__name__ != "TranslationModel":
+    try:
+        config = config_of(model)
+    except ValueError as error:
+        raise ExportError(f"{name} has no counterpart of the model: {error}") from error
+    if not isinstance(model, TranslationModel):
         raise ExportError(f"{name} has no counterpart of a {type(model).__name__}")
-    widths = (None, config.d_model // config.num_heads)
-    expected = {**expected, "key_dim": widths, "value_dim": widths}
-    expected |= dict.fromkeys(config.only_in_layers, ())
+    expected = {**expected, "key_dim": (None, config.d_model // config.num_heads)}
     for field, values in expected.items():
         if (value := getattr(config, field)) not in values:
             raise ExportError(f"{name} has no counterpart of {field}={value!r}")
+    return config
 
 
 def tokens(tokenizer: Tokenizer) -> list[str]:

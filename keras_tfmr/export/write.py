@@ -23,7 +23,7 @@ from keras_tfmr.export import (
 )
 from keras_tfmr.export.calibration import texts_for
 from keras_tfmr.export.check import FreshProcess
-from keras_tfmr.faster.precision import class_of, precision_of
+from keras_tfmr.precision import precision_of
 from keras_tfmr.text.strings import Text
 
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
@@ -125,7 +125,7 @@ def _write_metadata(text_model, precision, path, examples, run):
         "kind": type(text_model).__name__,
         **text_model.to_metadata(),
         "precision": precision,
-        "model": {"class": class_of(model).__name__, **model.config.to_dict()},
+        "model": model.name,
         "parameters": int(model.count_params()),
         "versions": versions(*PACKAGES),
         "examples": [text for text in examples if isinstance(text, str)],

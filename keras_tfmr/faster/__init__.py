@@ -1,5 +1,5 @@
-"""What makes a finished model faster: its weights in other precisions, and steps to decode with.
+"""What makes a finished model faster: a decoding step with caches, and weights in other precisions.
 
-A finished model enters and one that gives the same answers leaves. Nothing here trains, and
+What is made here from the layers of a model gives the model's own answers. Nothing here trains, and
 nothing knows of texts or signatures.
 """

@@ -5,35 +5,35 @@ What the layers do in many small operations is done once, with their weights:
 - Where norms come first, gain and offset of a norm are part of the product that follows it. The
   mean is taken out of whatever is added to the residual, so that it need not be subtracted.
 - Keys and values of earlier tokens grow by concatenation: there is no mask, no index and no empty
-  room in them.
+  room in them. On JAX, whose shapes are fixed, they are written into room for all tokens.
 
 Vectors are float32 `[rows * length, d_model]` between the sublayers, in all precisions.
 """
 
 import math
 
-import numpy as np
-import tensorflow as tf
 from keras import ops
 
+from keras_tfmr.faster import backend
 from keras_tfmr.faster.parts import Part, Product
 from keras_tfmr.layers import LayerNormalization
 from keras_tfmr.layers.feed_forward import GatedFeedForward
 from keras_tfmr.layers.masking import masked_softmax
 from keras_tfmr.layers.relative_positions import rotated
 from keras_tfmr.layers.residual import PreNormResidual
-from keras_tfmr.layers.ssru import recurrence
-
-
-def array(weight):
-    """A weight as a float64 array, in which products of weights are computed."""
-    return np.asarray(ops.convert_to_numpy(ops.cast(weight, "float32")), "float64")
 
 
 def matrix(dense):
-    """The kernel `[width, units]` and the bias `[units]` of a `Dense` layer, with LoRA."""
-    kernel = array(dense.kernel)
-    return kernel, array(dense.bias) if dense.use_bias else np.zeros(kernel.shape[1])
+    """The kernel `[width, units]` and the bias `[units]` or None of a `Dense` layer, with LoRA."""
+    bias = ops.cast(dense.bias, "float32") if dense.use_bias else None
+    return ops.cast(dense.kernel, "float32"), bias
+
+
+def side_by_side(*matrices):
+    """Several kernels and their biases, all or none, as one kernel and bias."""
+    kernels, biases = zip(*matrices, strict=True)
+    bias = None if biases[0] is None else ops.concatenate(biases, axis=-1)
+    return ops.concatenate(kernels, axis=-1), bias
 
 
 class Norm(Part):
@@ -45,52 +45,57 @@ class Norm(Part):
     """
 
     def __init__(self, layer, folded=False):
-        self.epsilon, self.centers = layer.epsilon, type(layer) is LayerNormalization
-        gain = array(layer.gamma if self.centers else layer.scale)
-        offset = array(layer.beta) if self.centers else np.zeros_like(gain)
-        self._following = gain, offset
-        if not folded:
-            self.gain = gain.astype("float32")
-            self.offset = offset.astype("float32") if self.centers else None
+        self.layer_norm = type(layer) is LayerNormalization
+        self.epsilon, self.folded = layer.epsilon, folded
+        self.gain = ops.cast(layer.gamma if self.layer_norm else layer.scale, "float32")
+        self.offset = ops.cast(layer.beta, "float32") if self.layer_norm else None
+
+    def finish_own(self, precision, as_variables):
+        if self.folded:
+            self.gain = self.offset = None
+        super().finish_own(precision, as_variables)
 
     def fold(self, kernel, bias):
         """The kernel and bias of a product after this norm, of its `unit` alone."""
-        gain, offset = self._following
-        return kernel * gain[:, None], bias + offset @ kernel
+        if self.offset is not None:
+            offset = ops.matmul(self.offset, kernel)
+            bias = offset if bias is None else bias + offset
+        return kernel * self.gain[:, None], bias
 
     def unit(self, x):
         """Vectors of mean 0, or of any mean for a `RMSNormalization`, divided by their length."""
-        squares = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
-        return x * tf.math.rsqrt(squares + self.epsilon)
+        squares = ops.mean(ops.square(x), axis=-1, keepdims=True)
+        return x * ops.rsqrt(squares + self.epsilon)
 
     def __call__(self, x):
         """The normalised vectors of the dtype of `x` `[..., width]`."""
-        dtype, x = x.dtype, tf.cast(x, tf.float32)
-        if self.centers:
+        dtype, x = x.dtype, ops.cast(x, "float32")
+        if self.layer_norm:
             x = centered(x)
         y = self.unit(x) * self.gain
-        return tf.cast(y if self.offset is None else y + self.offset, dtype)
+        return ops.cast(y if self.offset is None else y + self.offset, dtype)
 
 
 def centered(x):
-    return x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    """`x` `[..., width]` without its mean."""
+    return x - ops.mean(x, axis=-1, keepdims=True)
 
 
 class Residual(Part):
     """What is before and after a sublayer: see the layers of `residual`."""
 
     def __init__(self, residual):
-        self.first = isinstance(residual, PreNormResidual)
-        self.norm = Norm(residual.norm, folded=self.first)
+        self.norm_first = isinstance(residual, PreNormResidual)
+        self.norm = Norm(residual.norm, folded=self.norm_first)
 
     @property
     def centers(self):
         """Whether the vectors between sublayers have mean 0."""
-        return self.first and self.norm.centers
+        return self.norm_first and self.norm.layer_norm
 
     def reading(self, place, kernel, bias, then=None):
         """The product that reads what `before` gives."""
-        if self.first:
+        if self.norm_first:
             kernel, bias = self.norm.fold(kernel, bias)
         return Product(place, kernel, bias, then)
 
@@ -98,15 +103,16 @@ class Residual(Part):
         """The product that makes what `after` adds."""
         kernel, bias = matrix(dense)
         if self.centers:
-            kernel, bias = kernel - kernel.mean(axis=1, keepdims=True), bias - bias.mean()
+            kernel = centered(kernel)
+            bias = None if bias is None else centered(bias)
         return Product(dense.path, kernel, bias)
 
     def before(self, x):
-        return self.norm.unit(x) if self.first else x
+        return self.norm.unit(x) if self.norm_first else x
 
     def after(self, x, y):
-        x = x + tf.cast(y, tf.float32)
-        return x if self.first else self.norm(x)
+        x = x + ops.cast(y, "float32")
+        return x if self.norm_first else self.norm(x)
 
 
 class Heads(Part):
@@ -119,24 +125,24 @@ class Heads(Part):
         self.heads, self.kv_heads = attention.num_heads, attention.num_kv_heads
         self.dim = attention.key_dim  # and value_dim
         self.scale = 1 / math.sqrt(self.dim)
-        norms = attention.query_norm, attention.key_norm
-        self.query_norm, self.key_norm = (norm and Norm(norm) for norm in norms)
+        self.query_norm = self.key_norm = None
+        if attention.query_norm is not None:
+            self.query_norm, self.key_norm = Norm(attention.query_norm), Norm(attention.key_norm)
 
-    def packed(self, attention, *names):
-        """The kernel and bias of several projections as one: "query", "key" and "value"."""
-        weights = []
-        for name in names:
-            scale = self.scale if name == "key" and self.key_norm is None else 1.0
-            weights.append([scale * w for w in matrix(getattr(attention, f"{name}_dense"))])
-        return [np.concatenate(parts, axis=-1) for parts in zip(*weights, strict=True)]
+    def key_matrix(self, attention):
+        """The projection of keys, which divides them by √dim unless a norm follows it."""
+        kernel, bias = matrix(attention.key_dense)
+        if self.key_norm is not None:
+            return kernel, bias
+        return kernel * self.scale, None if bias is None else bias * self.scale
 
     def cut(self, y, shape):
         """`[rows * length, n * dim]`, shape (rows, length) → `[rows, n, length, dim]`."""
         rows, length = shape
         n = y.shape[-1] // self.dim  # heads of queries, keys and values side by side
         if isinstance(length, int) and length == 1:
-            return tf.reshape(y, [-1, n, 1, self.dim])
-        return tf.transpose(tf.reshape(y, [rows, length, n, self.dim]), [0, 2, 1, 3])
+            return ops.reshape(y, (-1, n, 1, self.dim))
+        return ops.transpose(ops.reshape(y, (rows, length, n, self.dim)), (0, 2, 1, 3))
 
     def queries(self, y, rotation=None):
         return rotated(y if self.query_norm is None else self.query_norm(y), rotation)
@@ -148,19 +154,19 @@ class Heads(Part):
         """`[rows * length, heads * dim]`, and the scores `[rows, heads, length, key]`."""
         rows, length = shape
         if self.heads != self.kv_heads:  # the queries of a group are further rows of its keys
-            sizes, group, key = tf.shape(queries), self.heads // self.kv_heads, tf.shape(keys)[2]
-            rows_of_keys = [sizes[0], self.kv_heads, sizes[2] * group]
-            queries = tf.reshape(queries, [*rows_of_keys, self.dim])
-            scores = tf.matmul(queries, keys, transpose_b=True)
-            scores = masked_softmax(tf.reshape(scores, [sizes[0], self.heads, sizes[2], key]), mask)
-            weights = tf.reshape(scores, [*rows_of_keys, key])
+            (many, _, each, _), key = ops.shape(queries), ops.shape(keys)[2]
+            group = self.heads // self.kv_heads
+            queries = ops.reshape(queries, (many, self.kv_heads, each * group, self.dim))
+            scores = backend.matmul_transposed(queries, keys)
+            scores = masked_softmax(ops.reshape(scores, (many, self.heads, each, key)), mask)
+            weights = ops.reshape(scores, (many, self.kv_heads, each * group, key))
         else:
-            weights = scores = masked_softmax(tf.matmul(queries, keys, transpose_b=True), mask)
-        y = tf.matmul(tf.cast(weights, values.dtype), values)
+            weights = scores = masked_softmax(backend.matmul_transposed(queries, keys), mask)
+        y = ops.matmul(ops.cast(weights, values.dtype), values)
         if isinstance(length, int) and length == 1:
-            return tf.reshape(y, [-1, self.heads * self.dim]), scores
-        y = tf.transpose(tf.reshape(y, [rows, self.heads, length, self.dim]), [0, 2, 1, 3])
-        return tf.reshape(y, [-1, self.heads * self.dim]), scores
+            return ops.reshape(y, (-1, self.heads * self.dim)), scores
+        y = ops.transpose(ops.reshape(y, (rows, self.heads, length, self.dim)), (0, 2, 1, 3))
+        return ops.reshape(y, (-1, self.heads * self.dim)), scores
 
 
 class SelfAttention(Part):
@@ -169,62 +175,47 @@ class SelfAttention(Part):
     def __init__(self, sublayer):
         attention = sublayer.attention
         self.heads, self.residual = Heads(attention), Residual(sublayer.residual)
-        packed = self.heads.packed(attention, "query", "key", "value")
-        self.inputs = self.residual.reading(f"{sublayer.path}/query_key_value", *packed)
+        kernel, bias = side_by_side(
+            matrix(attention.query_dense),
+            self.heads.key_matrix(attention),
+            matrix(attention.value_dense),
+        )
+        self.inputs = self.residual.reading(f"{sublayer.path}/query_key_value", kernel, bias)
         self.output = self.residual.writing(attention.output_dense)
 
-    def __call__(self, x, shape, cache=None, mask=None, rotation=None):
-        """The next `x`, the keys and values of all tokens so far, and the scores."""
-        heads = self.heads
-        y = heads.cut(self.inputs(self.residual.before(x)), shape)
-        queries, keys, values = tf.split(y, [heads.heads, heads.kv_heads, heads.kv_heads], axis=1)
-        queries, keys = heads.queries(queries, rotation), heads.keys(keys, rotation)
-        if cache is not None:
-            keys, values = (tf.concat(pair, 2) for pair in zip(cache, (keys, values), strict=True))
-        y, scores = heads.attend(queries, keys, values, mask, shape)
+    def whole(self, x, shape, mask, rotation):
+        """All positions at once: the next `x`, their keys and values, and the scores."""
+        queries, keys, values = self._projected(x, shape, rotation)
+        y, scores = self.heads.attend(queries, keys, values, mask, shape)
         return self.residual.after(x, self.output(y)), (keys, values), scores
 
-    def cache(self, rows, dtype):
-        """Keys and values of no token."""
-        heads, dim = self.heads.kv_heads, self.heads.dim
-        none = tf.zeros([rows, heads, 0, dim], dtype)
-        # TensorFlow does not know the size of axis 2, so that a loop may change it.
-        none = tf.raw_ops.PlaceholderWithDefault(input=none, shape=[None, heads, None, dim])
-        return none, none
+    def step(self, x, cache, index, mask, rotation):
+        """One token after those in the cache: the next `x` `[rows, d_model]`, and the next cache.
 
+        Args:
+            cache: Keys and values `[rows, kv_heads, tokens, dim]` each.
+            index: int32 scalar, the number of earlier tokens.
+            mask: What the token may attend to, an `AttentionMask` or None.
+            rotation: Output of `RotaryPositions` for the position, or None.
+        """
+        queries, key, value = self._projected(x, (-1, 1), rotation)
+        keys, values = (
+            backend.append(old, new, index) for old, new in zip(cache, (key, value), strict=True)
+        )
+        y, _ = self.heads.attend(queries, keys, values, mask, (-1, 1))
+        return self.residual.after(x, self.output(y)), (keys, values)
 
-class Recurrence(Part):
-    """An `SSRU` with its residual."""
+    def _projected(self, x, shape, rotation):
+        heads = self.heads
+        y = heads.cut(self.inputs(self.residual.before(x)), shape)
+        queries, keys, values = ops.split(y, [heads.heads, heads.heads + heads.kv_heads], axis=1)
+        return heads.queries(queries, rotation), heads.keys(keys, rotation), values
 
-    def __init__(self, ssru):
-        self.residual, self.width = Residual(ssru.residual), ssru.d_model
-        (kernel, bias), (other, none) = matrix(ssru.forget_dense), matrix(ssru.candidate_dense)
-        self.inputs = self.residual.reading(
-            f"{ssru.path}/forget_candidate", np.concatenate([kernel, other], 1),
-            np.concatenate([bias, none]),
-        )  # fmt: skip
-
-    def __call__(self, x, shape, cache=None, mask=None, rotation=None):
-        """The next `x`, the state after the last token, and no scores."""
-        y = tf.cast(self.inputs(self.residual.before(x)), tf.float32)
-        forget, new = tf.split(y, 2, axis=-1)  # [rows * length, d_model]
-        forget = tf.sigmoid(forget)
-        new = (1 - forget) * new
-        rows, length = shape
-        if cache is not None:
-            states = forget * cache[0] + new
-            cache = (states,)
-        else:
-            forget, new = (tf.reshape(y, [rows, length, self.width]) for y in (forget, new))
-            if mask is not None:
-                forget, new = tf.where(mask, forget, 1), tf.where(mask, new, 0)
-            states = recurrence(forget, new, tf.zeros([rows, self.width]))
-            states = tf.reshape(states, [-1, self.width])
-        y = tf.nn.relu(states)
-        return self.residual.after(x, centered(y) if self.residual.centers else y), cache, None
-
-    def cache(self, rows, dtype):
-        return (tf.zeros([rows, self.width]),)
+    def cache(self, rows, room):
+        """Keys and values of no token, with room for so many where shapes are fixed."""
+        shape = (rows, self.heads.kv_heads, room, self.heads.dim)
+        empty = backend.empty_cache(shape, self.inputs.dtype)
+        return empty, empty
 
 
 class CrossAttention(Part):
@@ -233,14 +224,15 @@ class CrossAttention(Part):
     def __init__(self, sublayer):
         attention = sublayer.attention
         self.heads, self.residual = Heads(attention), Residual(sublayer.residual)
-        packed = self.heads.packed(attention, "query")
-        self.inputs = self.residual.reading(attention.query_dense.path, *packed)
+        kernel, bias = matrix(attention.query_dense)
+        self.inputs = self.residual.reading(attention.query_dense.path, kernel, bias)
         self.output = self.residual.writing(attention.output_dense)
 
     def __call__(self, x, shape, source, mask):
+        """The next `x`, and the scores."""
         heads = self.heads
-        y = self.inputs(self.residual.before(x))
-        y, scores = heads.attend(heads.queries(heads.cut(y, shape)), *source, mask, shape)
+        queries = heads.queries(heads.cut(self.inputs(self.residual.before(x)), shape))
+        y, scores = heads.attend(queries, *source, mask, shape)
         return self.residual.after(x, self.output(y)), scores
 
 
@@ -252,8 +244,7 @@ class FeedForward(Part):
         kernel, bias = matrix(sublayer.hidden_dense)
         then = sublayer.activation
         if type(sublayer) is GatedFeedForward:
-            gate, gate_bias = matrix(sublayer.gate_dense)
-            kernel, bias = np.concatenate([gate, kernel], 1), np.concatenate([gate_bias, bias])
+            kernel, bias = side_by_side(matrix(sublayer.gate_dense), (kernel, bias))
             then = gated(sublayer.activation)
         self.inputs = self.residual.reading(sublayer.hidden_dense.path, kernel, bias, then)
         self.output = self.residual.writing(sublayer.output_dense)
@@ -263,8 +254,10 @@ class FeedForward(Part):
 
 
 def gated(activation):
+    """The function of a gate and a hidden layer side by side."""
+
     def product(y):
-        gate, hidden = tf.split(y, 2, axis=-1)
+        gate, hidden = ops.split(y, 2, axis=-1)
         return activation(gate) * hidden
 
     return product

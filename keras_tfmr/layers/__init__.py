@@ -12,7 +12,7 @@ from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.embedding import AddPositions, PositionalEmbedding
 from keras_tfmr.layers.encoder import Encoder, EncoderLayer
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward
-from keras_tfmr.layers.logits import LMHead, TiedLogits
+from keras_tfmr.layers.logits import LMHead
 from keras_tfmr.layers.normalization import LayerNormalization, RMSNormalization
 from keras_tfmr.layers.positions import (
     LearnedPositions,
@@ -22,10 +22,8 @@ from keras_tfmr.layers.positions import (
 )
 from keras_tfmr.layers.relative_positions import ALiBi, RelativePositionBias, RotaryPositions
 from keras_tfmr.layers.residual import PostNormResidual, PreNormResidual
-from keras_tfmr.layers.ssru import SSRU, SSRUDecoder, SSRUDecoderLayer
 
 __all__ = [
-    "SSRU",
     "ALiBi",
     "AddPositions",
     "CausalDecoder",
@@ -51,10 +49,7 @@ __all__ = [
     "RMSNormalization",
     "RelativePositionBias",
     "RotaryPositions",
-    "SSRUDecoder",
-    "SSRUDecoderLayer",
     "SinusoidalPositions",
-    "TiedLogits",
     "positional_encoding",
     "scaled_dot_product_attention",
 ]

@@ -1,7 +1,5 @@
-"""The base of the layers, and layers that are arguments of other layers: shared, or copied."""
+"""The bases of the layers, and layers that are arguments of other layers."""
 
-import contextlib
-import inspect
 from typing import Any
 
 import keras
@@ -16,24 +14,8 @@ WEIGHT_OPTIONS = (
 )  # fmt: skip
 
 
-@contextlib.contextmanager
-def dtype_policy(policy):
-    """A context in which new layers have this dtype policy."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
-class ConfigLayer(keras.layers.Layer):
-    """The base of the layers: they pass masks on, and name the attributes of their config.
-
-    A subclass adds its own `config_fields` to those of its bases.
-    """
-
-    config_fields: tuple[str, ...] = ()
+class MaskingLayer(keras.layers.Layer):
+    """The base of the layers: they pass masks on."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -44,13 +26,8 @@ class ConfigLayer(keras.layers.Layer):
         # `compute_output_shape` and the compute dtype.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
-    def get_config(self) -> dict[str, Any]:
-        kinds = [vars(kind).get("config_fields", ()) for kind in type(self).__mro__]
-        fields = {name: getattr(self, name) for names in kinds for name in names}
-        return {**super().get_config(), **fields}
 
-
-class TransformerLayer(ConfigLayer):
+class TransformerLayer(MaskingLayer):
     """The base of the layers that project: Keras's options of weights.
 
     Keras does not cast the tensors among the call arguments of these layers, because the positions
@@ -62,8 +39,6 @@ class TransformerLayer(ConfigLayer):
             `keras.layers.Dense`: `kernel_initializer`, `bias_initializer`, `kernel_regularizer`,
             `bias_regularizer`, `kernel_constraint`, `bias_constraint`.
     """
-
-    config_fields = ("use_bias",)
 
     def __init__(self, *, use_bias: bool = True, **kwargs: Any) -> None:
         options = {name: kwargs.pop(name) for name in WEIGHT_OPTIONS if name in kwargs}
@@ -79,35 +54,18 @@ class TransformerLayer(ConfigLayer):
         """The options that this layer shares with all parts of it that project."""
         return {"use_bias": self.use_bias, "dtype": self.dtype_policy, **self.weight_options}
 
-    def make_dense(self, units: int, name: str, **options: Any) -> keras.layers.Layer:
-        """A `Dense` with this layer's options of weights, or others."""
-        return Dense(units, name=name, **{**self.shared_options(), **options})
+    def make_dense(self, units: int, name: str) -> keras.layers.Layer:
+        """A `Dense` with this layer's options of weights."""
+        return Dense(units, name=name, **self.shared_options())
 
     def compute_output_shape(self, x_shape: Shape, context_shape: Shape | None = None) -> Any:
         return x_shape
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self.weight_options}
-
-
-def arguments_of(layer_class, options):
-    """{name: option} of those that the constructor of a layer, or of one of its bases, names."""
-    constructors = (kind.__init__ for kind in layer_class.__mro__)
-    names = {name for make in constructors for name in inspect.signature(make).parameters}
-    return {name: option for name, option in options.items() if name in names}
+        return {**super().get_config(), "use_bias": self.use_bias, **self.weight_options}
 
 
 serialize = keras.saving.serialize_keras_object
-
-
-def serialize_shared(layer):
-    """The serialised form of a layer that others may hold too, with Keras's id of shared objects.
-
-    Keras assigns the id when an object is serialised for the second time, and has copied the first
-    result by then. Serialised twice here, the object has the id in all results.
-    """
-    serialize(layer)
-    return serialize(layer)
 
 
 def maybe_deserialize(part):

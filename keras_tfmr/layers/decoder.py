@@ -1,25 +1,51 @@
-"""The decoder, the right half of the paper's Figure 1, with a context and without.
-
-All of them take whole sequences, or with caches only the new tokens of a step of decoding.
-"""
+"""The decoder: the right half of the paper's Figure 1, with a context and without."""
 
 from typing import Any
 
 import keras
 
 from keras_tfmr import _checks
+from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention, check_context
+from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
 from keras_tfmr.layers.block import Block, Stack
-from keras_tfmr.layers.context import AttentionContext, SublayerOutput
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class CausalDecoderLayer(Block):
     """Causal self-attention, then the feed-forward sublayer: a decoder layer with no context.
 
-    The arguments are those of `EncoderLayer`; it is called like a `CausalSelfAttention`, with the
-    same returns.
+    Args:
+        d_model: Width of input and output.
+        num_heads: Number of heads.
+        dff: Width of the feed-forward hidden layer.
+        dropout_rate: Fraction dropped in training, in all sublayers.
+        attention_dropout_rate: Fraction of the attention weights; `dropout_rate` by default.
+        key_dim: Width of a head; `d_model // num_heads` by default.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
+        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
+        use_bias: Whether projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
+            `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
+
+    Call arguments:
+        x: Tensor `[batch, length, d_model]`.
+        mask: Mask `[batch, length]`, True = valid; by default the Keras mask of `x`. No position
+            attends to one that is not valid, nor to a later one.
+        attention_mask: Mask `[query, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
+            True = may attend; beside the causal one.
+        position_bias: float32, broadcasts to `[batch, heads, query, key]`, added to the scores.
+        rotation: Output of `RotaryPositions` for the positions.
+        return_attention_scores: Whether to return the scores too.
+        training: Whether dropout is active.
+
+    Returns:
+        Tensor `[batch, length, d_model]`; with scores, a pair of it and
+        `[batch, heads, length, length]`.
 
     Reference: Liu et al. 2018, Generating Wikipedia by Summarizing Long Sequences
     (arXiv 1801.10198), section 4.2.3.
@@ -29,14 +55,50 @@ class CausalDecoderLayer(Block):
     TensorShape([3, 5, 16])
     """
 
-    self_attention_class = CausalSelfAttention
+    def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
+        super().__init__(d_model, num_heads, dff, **options)
+        self.self_attention = CausalSelfAttention(name="self_attention", **self.attention_options())
+        self.feed_forward = self.make_feed_forward()
+
+    def build(self, x_shape: Shape) -> None:
+        _checks.sequence_of_vectors("x", x_shape, self.d_model)
+        self.self_attention.build(x_shape)
+        self.feed_forward.build(x_shape)
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        x = self.self_attention(
+            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias, rotation=rotation,
+            return_attention_scores=return_attention_scores, training=training,
+        )  # fmt: skip
+        x, *scores = x if return_attention_scores else (x,)
+        x = self.feed_forward(x, training=training)  # [batch, length, d_model]
+        return (x, *scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class DecoderLayer(Block):
     """Causal self-attention, attention to the context, then the feed-forward sublayer.
 
-    The arguments are those of `EncoderLayer`.
+    Args:
+        d_model: Width of input and output.
+        num_heads: Number of heads.
+        dff: Width of the feed-forward hidden layer.
+        dropout_rate: Fraction dropped in training, in all sublayers.
+        attention_dropout_rate: Fraction of the attention weights; `dropout_rate` by default.
+        key_dim: Width of a head; `d_model // num_heads` by default.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
+        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
+        use_bias: Whether projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
+            `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
     Call arguments:
         x: Tensor `[batch, target, d_model]`.
@@ -44,15 +106,18 @@ class DecoderLayer(Block):
         mask: Mask `[batch, target]`, True = valid; by default the Keras mask of `x`.
         context_mask: Mask `[batch, source]`, True = valid; by default the Keras mask of `context`.
             No position attends to one that is not valid, nor to a later one of `x`.
-        attention_mask, position_bias, rotation, return_attention_scores, cache, cache_index: As for
-            `MultiHeadAttention`, for the self-attention.
-        context_cache: Result of `CrossAttention.cache` for a context and its mask, instead of
-            them.
+        attention_mask: Mask `[query, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
+            True = may attend, for the self-attention.
+        position_bias: float32, broadcasts to `[batch, heads, query, key]`, added to the scores of
+            the self-attention.
+        rotation: Output of `RotaryPositions` for the positions.
+        return_attention_scores: Whether to return the scores too.
+        training: Whether dropout is active.
 
     Returns:
         Tensor `[batch, target, d_model]`; with scores, also those of the self-attention
-        `[batch, heads, target, key]` and of the cross-attention `[batch, heads, target, source]`;
-        with a cache, last, the cache with the keys and values of `x`.
+        `[batch, heads, target, target]` and of the cross-attention
+        `[batch, heads, target, source]`.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.1.
 
@@ -62,128 +127,187 @@ class DecoderLayer(Block):
     TensorShape([3, 5, 16])
     """
 
-    self_attention_class = CausalSelfAttention
-    cross_attention_class = CrossAttention
+    def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
+        super().__init__(d_model, num_heads, dff, **options)
+        self.self_attention = CausalSelfAttention(name="self_attention", **self.attention_options())
+        self.cross_attention = CrossAttention(name="cross_attention", **self.attention_options())
+        self.feed_forward = self.make_feed_forward()
 
-    def build(self, x_shape: Shape, context_shape: Shape | None = None) -> None:
-        _checks.sequence_of_vectors("x", x_shape, self.options.d_model)
-        check_context(context_shape)
-        self.first().build(x_shape)
+    def build(self, x_shape: Shape, context_shape: Shape) -> None:
+        _checks.sequence_of_vectors("x", x_shape, self.d_model)
+        self.self_attention.build(x_shape)
         self.cross_attention.build(x_shape, context_shape)
         self.feed_forward.build(x_shape)
 
     def call(
-        self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None,
+        self, x: Tensor, context: Tensor, mask: Tensor | None = None,
         context_mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, position_bias: Tensor | None = None,
-        rotation: Nested | None = None, cache: Nested | None = None,
-        cache_index: Nested | None = None, context_cache: Nested | None = None,
-        training: bool | None = None,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
     ) -> Nested:  # fmt: skip
-        target = AttentionContext(
-            mask, attention_mask, position_bias, rotation, cache, cache_index,
-            return_attention_scores,
-        ).of(x)  # fmt: skip
-        cross = self.cross_attention
-        source = cross.source(x, context, context_mask, context_cache)
-        output = self.first().run(x, target, training=training)
-        attended = cross.run(output.x, source, return_attention_scores, training=training)
-        x = self.feed_forward.run(attended.x, training=training).x
-        return SublayerOutput(x, output.scores + attended.scores, output.cache).result()
+        x = self.self_attention(
+            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias, rotation=rotation,
+            return_attention_scores=return_attention_scores, training=training,
+        )  # fmt: skip
+        x, *self_scores = x if return_attention_scores else (x,)
+        x = self.cross_attention(
+            x, context, context_mask=context_mask,
+            return_attention_scores=return_attention_scores, training=training,
+        )  # fmt: skip
+        x, *cross_scores = x if return_attention_scores else (x,)
+        x = self.feed_forward(x, training=training)  # [batch, target, d_model]
+        return (x, *self_scores, *cross_scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class CausalDecoder(Stack):
-    """From token ids to vectors that depend on no later token: the stack of a language model.
+    """Dropout, then a stack of causal layers: a vector depends on no later token.
 
-    The arguments are those of `Encoder`.
+    It is the stack of a language model.
+
+    Args:
+        num_layers: Number of layers.
+        d_model: Width of input and output.
+        num_heads: Number of heads.
+        dff: Width of the feed-forward hidden layers.
+        relative_positions: A layer such as `RotaryPositions`, for all layers of the stack.
+        dropout_rate: Fraction dropped in training, in all sublayers.
+        attention_dropout_rate: Fraction of the attention weights; `dropout_rate` by default.
+        key_dim: Width of a head; `d_model // num_heads` by default.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
+        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
+        use_bias: Whether projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
+            `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
     Call arguments:
-        inputs, mask, attention_mask, return_attention_scores: As for `Encoder`. With a cache, the
-            mask is not used.
-        cache: What the method `cache` or the previous call gave; `inputs` are then the new tokens.
-        cache_index: As for `MultiHeadAttention`.
+        x: Tensor `[batch, length, d_model]`, such as the output of a `PositionalEmbedding`.
+        mask: Mask `[batch, length]`, True = valid; by default the Keras mask of `x`.
+        attention_mask: Mask `[query, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
+            True = may attend; beside the causal one.
+        return_attention_scores: Whether to return the scores too.
+        training: Whether dropout is active.
 
     Returns:
-        Tensor `[batch, length, d_model]` with the mask of its valid positions; with scores, also a
-        list over layers of `[batch, heads, length, key]`; with a cache, last, the cache with the
-        keys and values of `inputs`.
+        Tensor `[batch, length, d_model]` with the mask of `x`; with scores, a pair of it and a list
+        over layers of `[batch, heads, length, length]`.
 
     Reference: Liu et al. 2018 (arXiv 1801.10198), section 4.2.3.
 
-    >>> stack = CausalDecoder(num_layers=2, d_model=16, num_heads=2, dff=64, vocab_size=100)
-    >>> stack(np.array([[5, 7, 0]])).shape
+    >>> from keras_tfmr.layers import PositionalEmbedding
+    >>> stack = CausalDecoder(num_layers=2, d_model=16, num_heads=2, dff=64)
+    >>> stack(PositionalEmbedding(vocab_size=100, d_model=16)(np.array([[5, 7, 0]]))).shape
     TensorShape([1, 3, 16])
     """
 
-    layer_class = CausalDecoderLayer
+    def __init__(
+        self, num_layers: int, d_model: int, num_heads: int, dff: int, **options: Any
+    ) -> None:
+        super().__init__(num_layers, d_model, num_heads, dff, **options)
+        self.layers = [
+            CausalDecoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)
+        ]
 
-    def cache(self, batch: Any, cache_length: Any) -> Nested:
-        """Empty caches of self-attention, a list over layers: see `MultiHeadAttention.cache`.
-
-        Args:
-            batch: Number of examples.
-            cache_length: Number of positions times beams.
-        """
-        return [layer.self_attention.attention.cache(batch, cache_length) for layer in self.layers]
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        _checks.sequence_of_vectors("x", x.shape, self.d_model)
+        mask = keras_mask(x) if mask is None else mask
+        positions, scores = self.positions_in_attention(x), []
+        x = self.dropout(x, training=training)
+        for layer in self.layers:
+            x = layer(
+                x, mask=mask, attention_mask=attention_mask, **positions,
+                return_attention_scores=return_attention_scores, training=training,
+            )  # fmt: skip
+            if return_attention_scores:
+                x, of_layer = x
+                scores.append(of_layer)
+        x = x if self.norm is None else self.norm(x)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class Decoder(CausalDecoder):
-    """From token ids and a context to vectors: embedding, dropout, a stack of decoder layers.
+class Decoder(Stack):
+    """Dropout, then a stack of decoder layers, over embedded tokens and a context.
 
-    The arguments are those of `Encoder`; `relative_positions` are for the self-attention.
+    Args:
+        num_layers: Number of layers.
+        d_model: Width of input and output.
+        num_heads: Number of heads.
+        dff: Width of the feed-forward hidden layers.
+        relative_positions: A layer such as `RotaryPositions`, for the self-attention of all layers.
+        dropout_rate: Fraction dropped in training, in all sublayers.
+        attention_dropout_rate: Fraction of the attention weights; `dropout_rate` by default.
+        key_dim: Width of a head; `d_model // num_heads` by default.
+        num_kv_heads: Number of heads of keys and values; `num_heads` by default.
+        norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
+        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
+        use_bias: Whether projections add a bias.
+        qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
+            `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
     Call arguments:
-        inputs, mask, attention_mask, return_attention_scores, cache, cache_index: As for
-            `CausalDecoder`; the attention mask is for the self-attention.
+        x: Tensor `[batch, target, d_model]`, the output of a `PositionalEmbedding`.
         context: Tensor `[batch, source, width]`, the encoder's output.
+        mask: Mask `[batch, target]`, True = valid; by default the Keras mask of `x`.
         context_mask: Mask `[batch, source]`, True = valid; by default the Keras mask of `context`.
-        context_cache: What the method `context_cache` gives for a context and its mask, instead of
-            them.
+        attention_mask: Mask `[query, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
+            True = may attend, for the self-attention.
+        return_attention_scores: Whether to return the scores too.
+        training: Whether dropout is active.
 
     Returns:
-        Tensor `[batch, target, d_model]` with the mask of its valid positions; with scores, also
-        two lists over layers: self-attention `[batch, heads, target, key]` and cross-attention
-        `[batch, heads, target, source]`; with a cache, last, the cache with the keys and values of
-        `inputs`.
+        Tensor `[batch, target, d_model]` with the mask of `x`; with scores, also two lists over
+        layers: self-attention `[batch, heads, target, target]` and cross-attention
+        `[batch, heads, target, source]`.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.1.
 
-    >>> decoder = Decoder(num_layers=2, d_model=16, num_heads=2, dff=64, vocab_size=100)
-    >>> decoder(np.array([[5, 7, 0]]), np.ones((1, 4, 16), "float32")).shape
+    >>> from keras_tfmr.layers import PositionalEmbedding
+    >>> x = PositionalEmbedding(vocab_size=100, d_model=16)(np.array([[5, 7, 0]]))
+    >>> decoder = Decoder(num_layers=2, d_model=16, num_heads=2, dff=64)
+    >>> decoder(x, np.ones((1, 4, 16), "float32")).shape
     TensorShape([1, 3, 16])
     """
 
-    layer_class = DecoderLayer
+    def __init__(
+        self, num_layers: int, d_model: int, num_heads: int, dff: int, **options: Any
+    ) -> None:
+        super().__init__(num_layers, d_model, num_heads, dff, **options)
+        self.layers = [
+            DecoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)
+        ]
 
-    def build(self, inputs_shape: Shape, context_shape: Shape | None = None) -> None:
-        super().build(inputs_shape, context_shape)
+    def build(self, x_shape: Shape, context_shape: Shape) -> None:
+        super().build(x_shape, context_shape)
 
     def call(
-        self, inputs: Tensor, context: Tensor | None = None, mask: Tensor | None = None,
+        self, x: Tensor, context: Tensor, mask: Tensor | None = None,
         context_mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, cache: Nested | None = None,
-        cache_index: Nested | None = None, context_cache: Nested | None = None,
-        training: bool | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
     ) -> Nested:  # fmt: skip
-        target = AttentionContext(
-            mask, attention_mask, None, None, cache, cache_index, return_attention_scores
-        )
-        if context_cache is None:
-            sources = [{"context": context, "context_mask": context_mask}] * self.num_layers
-        else:
-            sources = [{"context_cache": of_layer} for of_layer in context_cache]
-        return self.run(inputs, target, sources, training=training)
-
-    def context_cache(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
-        """The keys, values and mask of a context, computed once for many calls.
-
-        Args:
-            context: Tensor `[batch, source, width]`.
-            context_mask: Mask `[batch, source]`, True = valid.
-
-        Returns:
-            List with the result of `CrossAttention.cache` for each layer.
-        """
-        return [layer.cross_attention.cache(context, context_mask) for layer in self.layers]
+        _checks.sequence_of_vectors("x", x.shape, self.d_model)
+        mask = keras_mask(x) if mask is None else mask
+        positions, self_scores, cross_scores = self.positions_in_attention(x), [], []
+        x = self.dropout(x, training=training)
+        for layer in self.layers:
+            x = layer(
+                x, context, mask=mask, context_mask=context_mask,
+                attention_mask=attention_mask, **positions,
+                return_attention_scores=return_attention_scores, training=training,
+            )  # fmt: skip
+            if return_attention_scores:
+                x, of_self, of_cross = x
+                self_scores.append(of_self)
+                cross_scores.append(of_cross)
+        x = x if self.norm is None else self.norm(x)  # [batch, target, d_model]
+        return (x, self_scores, cross_scores) if return_attention_scores else x

@@ -49,28 +49,6 @@ def scaled_dot_product_attention(
     return ops.matmul(weights, value), weights
 
 
-def flat(x):
-    """`[batch, length, width]` → `[batch * length, width]`; other shapes are kept.
-
-    In TensorFlow, a product of three axes with two has a dozen operations more than one of two.
-    """
-    return ops.reshape(x, (-1, x.shape[-1])) if len(x.shape) == 3 else x
-
-
-def by_rows(function, x):
-    """A function of `[rows, n]` to `[rows, m]`, of `x` `[batch, length, n]`; see `flat`."""
-    if len(x.shape) != 3:
-        return function(x)
-    y = function(flat(x))
-    return ops.reshape(y, (*leading_sizes(x), ops.shape(y)[-1]))
-
-
-def leading_sizes(x):
-    """Batch size and length of `x` to reshape by: -1 for the batch, unless the length may be 0."""
-    batch, length = ops.shape(x)[:2]
-    return -1 if isinstance(length, int) and length > 0 else batch, length
-
-
 def grouped_matmul(x, y):
     """`[batch, heads, query, n]` times `[batch, kv_heads, n, m]` → `[batch, heads, query, m]`.
 
@@ -88,8 +66,8 @@ def fused_attention(queries, keys, values, mask=None, causal=False):
     """`[batch, heads, query, value_dim]` by the backend's kernel.
 
     Args:
-        queries: `[batch, heads, query, key_dim]`.
-        keys: `[batch, kv_heads, key, key_dim]`, divided by √key_dim.
+        queries: `[batch, heads, query, key_dim]`, divided by √key_dim.
+        keys: `[batch, kv_heads, key, key_dim]`.
         values: `[batch, kv_heads, key, value_dim]`.
         mask: An `AttentionMask`, or None.
         causal: Whether a query may attend only to its own and earlier positions; only without a

@@ -8,12 +8,12 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import maybe_deserialize, serialize, serialize_shared
+from keras_tfmr.layers.base import MaskingLayer, maybe_deserialize, serialize
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.positions import SinusoidalPositions
 
 
-class Embedding(keras.layers.Layer):
+class Embedding(MaskingLayer):
     """The base of the embeddings: position vectors, and an optional normalisation."""
 
     def __init__(
@@ -26,46 +26,40 @@ class Embedding(keras.layers.Layer):
             d_model, dtype=self.dtype_policy, name="positions"
         )
         self.norm = None if norm is None else norm_like(norm, self.dtype_policy)
-        self.supports_masking = True
 
     def build(self, inputs_shape: Shape | None = None) -> None:
         self.positions.build((None,))
         if self.norm is not None:
             self.norm.build((None, None, self.d_model))
 
-    def add_positions(self, x: Tensor, positions: Tensor) -> Tensor:
-        """`x` `[batch, length, d_model]` plus the vectors of int32 `[length]`, normalised.
-
-        Positions `[1]` are those of the whole length; None are those from 0.
-        """
-        if positions is None:
-            positions = ops.arange(ops.shape(x)[1], dtype="int32")
-        else:
-            positions = _checks.positions(positions)
-            _checks.one_for_each("positions", positions.shape[0], x.shape[1])
+    def add_positions(self, x: Tensor) -> Tensor:
+        """`x` `[batch, length, d_model]` plus the vectors of the positions, normalised."""
+        positions = ops.arange(ops.shape(x)[1], dtype="int32")
         x = x + ops.cast(self.positions(positions), x.dtype)
         return x if self.norm is None else self.norm(x)
 
-    def compute_output_shape(self, inputs_shape: Shape) -> Any:
-        # Raises if the length is known, and too long.
-        self.positions.compute_output_spec(keras.KerasTensor((inputs_shape[1],), "int32"))
-        return (*inputs_shape[:2], self.d_model)
+    def check_length(self, length: Any) -> None:
+        """Raises a ValueError if fewer positions are learned, where both are known."""
+        self.positions.compute_output_shape((length,))
 
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "d_model": self.d_model,
-            "positions": serialize_shared(self.positions),
+            "positions": serialize(self.positions),
             "norm": serialize(self.norm),
         }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class PositionalEmbedding(Embedding):
-    """Token embedding times √d_model, plus positions.
+    """Token embedding times √d_model, plus positions; and the other way, from vectors to logits.
 
     Padding is id 0. The layer gives its output the Keras mask (True = a real token) that later
     layers read.
+
+    Called with `reverse=True`, it multiplies vectors with the same table and gives the logits of
+    all tokens ("tied" logits), in float32 under every dtype policy.
 
     Args:
         vocab_size: Number of token ids.
@@ -75,35 +69,42 @@ class PositionalEmbedding(Embedding):
         norm: A normalisation layer, copied to follow the sum; none by default.
         scaled: Whether the token embedding is multiplied by √d_model.
         mask_zero: Whether id 0 is padding; if not, there is no mask.
+        logits_bias: Whether the logits have a bias, a weight of this layer.
 
     Call arguments:
-        token_ids: int tensor `[batch, length]`.
-        positions: int32 tensor `[length]`, or `[1]` for one position; from 0 by default.
+        inputs: int tensor `[batch, length]` of token ids; with `reverse`, vectors
+            `[batch, length, d_model]`.
+        reverse: Whether to make logits of vectors.
 
     Returns:
-        Tensor `[batch, length, d_model]` in the compute dtype, with the mask `token_ids != 0`.
+        Tensor `[batch, length, d_model]` in the compute dtype, with the mask `inputs != 0`; with
+        `reverse`, float32 logits `[batch, length, vocab_size]`.
 
     Raises:
-        ValueError: If `token_ids` does not have rank 2, holds an id that is negative or not below
-            `vocab_size`, or has more positions than are learned.
+        ValueError: If `inputs` does not have rank 2, holds an id that is negative or not below
+            `vocab_size`, or has more positions than are learned; with `reverse`, if it does not
+            have rank 3 and width `d_model`.
 
-    Reference: Vaswani et al. 2017 (arXiv 1706.03762), sections 3.4 and 3.5.
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), sections 3.4 and 3.5; Press and Wolf 2017,
+    Using the Output Embedding to Improve Language Models (arXiv 1608.05859), for `reverse`.
 
     >>> embedding = PositionalEmbedding(vocab_size=100, d_model=16)
-    >>> embedding(np.array([[5, 7, 0]])).shape
-    TensorShape([1, 3, 16])
+    >>> x = embedding(np.array([[5, 7, 0]]))
+    >>> x.shape, embedding(x, reverse=True).shape
+    (TensorShape([1, 3, 16]), TensorShape([1, 3, 100]))
     """
 
     def __init__(
         self, vocab_size: int, d_model: int, positions: keras.layers.Layer | None = None,
         norm: keras.layers.Layer | None = None, scaled: bool = True, mask_zero: bool = True,
-        **kwargs: Any,
+        logits_bias: bool = False, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(d_model, positions, norm, **kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
         self.scaled, self.mask_zero = bool(scaled), bool(mask_zero)
-        # Reversible, so that the same table can make the logits (see TiedLogits). This standard
-        # deviation gives unit variance to its rows times √d_model, and to those logits.
+        self.logits_bias = bool(logits_bias)
+        # This standard deviation gives unit variance to the rows of the table times √d_model, and
+        # to the logits.
         self.tokens = keras.layers.ReversibleEmbedding(
             self.vocab_size,
             self.d_model,
@@ -117,22 +118,42 @@ class PositionalEmbedding(Embedding):
     def build(self, inputs_shape: Shape | None = None) -> None:
         self.tokens.build()
         super().build()
+        if self.logits_bias:
+            self.bias = self.add_weight(
+                shape=(self.vocab_size,), initializer="zeros", name="bias", autocast=False
+            )
 
-    def call(self, token_ids: Tensor, positions: Tensor | None = None) -> Nested:
-        x = self.tokens(_checks.sequence_of_ids("token_ids", token_ids, self.vocab_size))
+    def call(self, inputs: Tensor, reverse: bool = False) -> Nested:
+        if reverse:
+            return self._logits(inputs)
+        x = self.tokens(_checks.sequence_of_ids("inputs", inputs, self.vocab_size))
         if self.scaled:
             x = x * ops.cast(math.sqrt(self.d_model), x.dtype)
-        return self.add_positions(x, positions)
+        return self.add_positions(x)  # [batch, length, d_model]
 
-    def compute_mask(self, token_ids: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
-        if not self.mask_zero:
+    def _logits(self, x):
+        _checks.sequence_of_vectors("inputs", x.shape, self.d_model)
+        batch, length, width = ops.shape(x)
+        rows = ops.reshape(x, (-1, width))  # one product: see `Dense`
+        logits = ops.cast(self.tokens(rows, reverse=True), "float32")
+        if self.logits_bias:
+            logits = logits + ops.cast(self.bias, "float32")
+        return ops.reshape(logits, (batch, length, self.vocab_size))
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        if len(inputs.shape) == 3 or not self.mask_zero:  # vectors, in reverse
             return previous_mask
-        mask = ops.not_equal(token_ids, 0)
+        mask = ops.not_equal(inputs, 0)
         return mask if previous_mask is None else ops.logical_and(mask, previous_mask)
 
     def get_config(self) -> dict[str, Any]:
-        names = ("vocab_size", "scaled", "mask_zero")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "scaled": self.scaled,
+            "mask_zero": self.mask_zero,
+            "logits_bias": self.logits_bias,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -146,7 +167,6 @@ class AddPositions(Embedding):
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`; its mask is passed on.
-        positions: As for `PositionalEmbedding`.
 
     Returns:
         Tensor `[batch, length, d_model]`.
@@ -156,11 +176,7 @@ class AddPositions(Embedding):
 
     Reference: Dosovitskiy et al. 2021, An Image is Worth 16x16 Words (arXiv 2010.11929).
 
-    >>> from keras_tfmr.layers import Encoder
-    >>> frames = np.ones((2, 5, 16), "float32")
-    >>> encoder = Encoder(num_layers=1, d_model=16, num_heads=2, dff=32,
-    ...     embedding=AddPositions(16))
-    >>> encoder(frames).shape
+    >>> AddPositions(16)(np.ones((2, 5, 16), "float32")).shape
     TensorShape([2, 5, 16])
     """
 
@@ -168,6 +184,6 @@ class AddPositions(Embedding):
         _checks.sequence_of_vectors("x", x_shape, self.d_model)
         super().build()
 
-    def call(self, x: Tensor, positions: Tensor | None = None) -> Nested:
+    def call(self, x: Tensor) -> Nested:
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
-        return self.add_positions(ops.cast(x, self.compute_dtype), positions)
+        return self.add_positions(ops.cast(x, self.compute_dtype))  # [batch, length, d_model]

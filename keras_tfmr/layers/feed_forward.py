@@ -7,9 +7,8 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.context import SublayerOutput
-from keras_tfmr.layers.dot_product import by_rows
-from keras_tfmr.layers.residual import Sublayer
+from keras_tfmr.layers.base import TransformerLayer, serialize
+from keras_tfmr.layers.residual import make_residual
 
 
 def gelu_tanh(x):
@@ -33,7 +32,7 @@ def activation_name(activation):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class FeedForward(Sublayer):
+class FeedForward(TransformerLayer):
     """max(0, xW₁ + b₁)W₂ + b₂ at each position, with dropout, residual and normalisation.
 
     Args:
@@ -63,22 +62,19 @@ class FeedForward(Sublayer):
     TensorShape([2, 5, 16])
     """
 
-    config_fields = ("d_model", "dff")
-
     def __init__(
         self, d_model: int, dff: int, dropout_rate: float = 0.1, norm_first: bool = False, *,
         activation: Any = "relu", use_bias: bool = True, norm: keras.layers.Layer | None = None,
         **kwargs: Any,
     ) -> None:  # fmt: skip
-        super().__init__(
-            dropout_rate=dropout_rate, norm_first=norm_first, use_bias=use_bias, **kwargs
-        )
+        super().__init__(use_bias=use_bias, **kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
         self.dff = _checks.positive_int("dff", dff)
+        self.dropout_rate, self.norm_first = dropout_rate, bool(norm_first)
         self.activation = activation_of(activation)
         self.hidden_dense = self.make_dense(self.dff, "hidden")
         self.output_dense = self.make_dense(self.d_model, "output")
-        self.residual = self.make_residual(norm)
+        self.residual = make_residual(norm_first, dropout_rate, norm, self.dtype_policy)
 
     def build(self, x_shape: Shape) -> None:
         _checks.sequence_of_vectors("x", x_shape, self.d_model)
@@ -88,17 +84,24 @@ class FeedForward(Sublayer):
 
     def call(self, x: Tensor, training: bool | None = None) -> Nested:
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
-        return self.run(x, training=training).x
-
-    def branch(self, x: Tensor, *, training: bool | None) -> SublayerOutput:
-        return SublayerOutput(by_rows(lambda rows: self.output_dense(self.hidden(rows)), x))
+        y = self.hidden(self.residual.pre_norm(x))  # [batch, length, dff]
+        y = self.output_dense(y)  # [batch, length, d_model]
+        return self.residual(x, y, training=training)
 
     def hidden(self, x: Tensor) -> Tensor:
-        """The hidden layer `[..., dff]` of `x` `[..., d_model]`."""
+        """The hidden layer `[batch, length, dff]` of `x` `[batch, length, d_model]`."""
         return self.activation(self.hidden_dense(x))
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "activation": activation_name(self.activation)}
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "dff": self.dff,
+            "dropout_rate": self.dropout_rate,
+            "norm_first": self.norm_first,
+            "activation": activation_name(self.activation),
+            "norm": serialize(self.residual.norm),
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -108,7 +111,21 @@ class GatedFeedForward(FeedForward):
     With "silu" it is SwiGLU, with "gelu" GEGLU. It has a third matrix V of the size of W₁, so with
     two thirds of the `dff` it has as many weights as a `FeedForward`.
 
-    The arguments are those of `FeedForward`.
+    Args:
+        d_model: Width of input and output.
+        dff: Width of the hidden layer.
+        dropout_rate: Fraction of the sublayer's output that is dropped in training.
+        norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
+        activation: As for `FeedForward`.
+        use_bias: Whether the projections add a bias.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        **kwargs: As for `MultiHeadAttention`.
+
+    Call arguments:
+        x: Tensor `[batch, length, d_model]`; its mask is passed on.
+
+    Returns:
+        Tensor `[batch, length, d_model]`.
 
     Reference: Shazeer 2020, GLU Variants Improve Transformer (arXiv 2002.05202).
 

@@ -7,11 +7,11 @@ from keras import backend, ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import ConfigLayer, maybe_deserialize
+from keras_tfmr.layers.base import MaskingLayer, maybe_deserialize
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LayerNormalization(ConfigLayer):
+class LayerNormalization(MaskingLayer):
     """(x - mean) / √(variance + ε) · γ + β over the last axis, in float32 under every policy.
 
     On TensorFlow, the derivative in training is computed explicitly, with two sums over the last
@@ -36,8 +36,6 @@ class LayerNormalization(ConfigLayer):
     >>> LayerNormalization()(np.ones((2, 3, 8), "float32")).shape
     TensorShape([2, 3, 8])
     """
-
-    config_fields = ("epsilon", "axis")
 
     def __init__(self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)  # x shall not be rounded
@@ -85,6 +83,9 @@ class LayerNormalization(ConfigLayer):
 
     def compute_output_shape(self, x_shape: Shape) -> Any:
         return x_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "epsilon": self.epsilon, "axis": self.axis}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import ConfigLayer
+from keras_tfmr.layers.base import MaskingLayer
 
 MAX_WAVELENGTH = 10_000
 
@@ -77,7 +77,7 @@ class Angles:
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class SinusoidalPositions(ConfigLayer):
+class SinusoidalPositions(MaskingLayer):
     """Position vectors of sines and cosines, for sequences of any length; it has no weights.
 
     They are computed in float32 under every dtype policy, because positions are not exact in
@@ -99,8 +99,6 @@ class SinusoidalPositions(ConfigLayer):
     TensorShape([5, 16])
     """
 
-    config_fields = ("d_model", "max_wavelength")
-
     def __init__(self, d_model: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
@@ -116,9 +114,16 @@ class SinusoidalPositions(ConfigLayer):
     def compute_output_shape(self, positions_shape: Shape) -> Any:
         return (positions_shape[0], self.d_model)
 
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "d_model": self.d_model,
+            "max_wavelength": self.max_wavelength,
+        }
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LearnedPositions(ConfigLayer):
+class LearnedPositions(MaskingLayer):
     """Learned position vectors, for sequences of up to `max_length`.
 
     Args:
@@ -141,8 +146,6 @@ class LearnedPositions(ConfigLayer):
     >>> LearnedPositions(max_length=10, d_model=16)(np.arange(5)).shape
     TensorShape([5, 16])
     """
-
-    config_fields = ("max_length", "d_model")
 
     def __init__(self, max_length: int, d_model: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -179,9 +182,12 @@ class LearnedPositions(ConfigLayer):
     def compute_output_spec(self, positions: Tensor) -> Any:
         return keras.KerasTensor(self.compute_output_shape(positions.shape), self.compute_dtype)
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "max_length": self.max_length, "d_model": self.d_model}
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class NoPositions(ConfigLayer):
+class NoPositions(MaskingLayer):
     """Position vectors of zero, for models whose attention uses positions; it has no weights.
 
     Call arguments:

@@ -9,12 +9,12 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import ConfigLayer
+from keras_tfmr.layers.base import MaskingLayer
 from keras_tfmr.layers.positions import MAX_WAVELENGTH, Angles
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class RotaryPositions(ConfigLayer):
+class RotaryPositions(MaskingLayer):
     """Rotates queries and keys by angles that grow with their position; it has no weights.
 
     Number i of the first half of a head and number i of its second half form a plane, which is
@@ -43,8 +43,6 @@ class RotaryPositions(ConfigLayer):
     (5, 4)
     """
 
-    config_fields = ("key_dim", "max_wavelength")
-
     def __init__(self, key_dim: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.key_dim = _checks.positive_int("key_dim", key_dim)
@@ -60,6 +58,13 @@ class RotaryPositions(ConfigLayer):
     def compute_output_shape(self, positions_shape: Shape) -> Any:
         shape = (positions_shape[0], self.key_dim // 2)
         return shape, shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "key_dim": self.key_dim,
+            "max_wavelength": self.max_wavelength,
+        }
 
 
 def rotated(x, rotation):
@@ -80,7 +85,7 @@ def rotated(x, rotation):
     return ops.cast(turned, x.dtype)
 
 
-class PositionBias(ConfigLayer):
+class PositionBias(MaskingLayer):
     """The base of biases of attention's scores by position; a subclass implements `bias`.
 
     Call arguments:
@@ -90,8 +95,6 @@ class PositionBias(ConfigLayer):
     Returns:
         float32 tensor `[1, heads, query, key]`: the `position_bias` of attention.
     """
-
-    config_fields = ("num_heads",)
 
     def __init__(self, num_heads: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -113,6 +116,9 @@ class PositionBias(ConfigLayer):
     ) -> Any:
         keys_shape = key_positions_shape or query_positions_shape
         return (1, self.num_heads, query_positions_shape[0], keys_shape[0])
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "num_heads": self.num_heads}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -137,8 +143,6 @@ class RelativePositionBias(PositionBias):
     >>> tuple(bias(np.arange(5)).shape)
     (1, 2, 5, 5)
     """
-
-    config_fields = ("bidirectional", "num_buckets", "max_distance")
 
     def __init__(
         self, num_heads: int, *, bidirectional: bool, num_buckets: int = 32,
@@ -183,6 +187,14 @@ class RelativePositionBias(PositionBias):
         far = ops.log(ops.cast(ops.maximum(distances, 1), "float32") / near) * growth
         far = ops.minimum(near + ops.cast(far, "int32"), buckets - 1)
         return first + ops.where(distances < near, ops.cast(distances, "int32"), far)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "bidirectional": self.bidirectional,
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -2,7 +2,7 @@
 
 Every sublayer gives
 
-    residual(x, branch(residual.pre_norm(x)))
+    residual(x, f(residual.pre_norm(x)))
 
 The class of its `residual` makes it post-norm or pre-norm.
 """
@@ -13,16 +13,13 @@ import keras
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import ConfigLayer, TransformerLayer, serialize
-from keras_tfmr.layers.context import SublayerOutput
+from keras_tfmr.layers.base import MaskingLayer, serialize
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.normalization import norm_like
 
 
-class Residual(ConfigLayer):
+class Residual(MaskingLayer):
     """The base of the residual layers: dropout and a normalisation."""
-
-    config_fields = ("dropout_rate",)
 
     def __init__(
         self, dropout_rate: float = 0.1, norm: keras.layers.Layer | None = None, **kwargs: Any
@@ -42,7 +39,11 @@ class Residual(ConfigLayer):
         return x_shape
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "norm": serialize(self.norm)}
+        return {
+            **super().get_config(),
+            "dropout_rate": self.dropout_rate,
+            "norm": serialize(self.norm),
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -81,8 +82,18 @@ class PostNormResidual(Residual):
 class PreNormResidual(Residual):
     """x + Dropout(f(LayerNorm(x))): pre-norm, which trains deep stacks without a long warm-up.
 
-    A stack of such sublayers needs one more normalisation at its end. Arguments and call arguments
-    are those of `PostNormResidual`.
+    A stack of such sublayers needs one more normalisation at its end.
+
+    Args:
+        dropout_rate: Fraction of f(LayerNorm(x)) dropped in training.
+        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+
+    Call arguments:
+        x: Tensor `[batch, length, d_model]`, the sublayer's input; its mask is passed on.
+        y: Tensor `[batch, length, d_model]`, what the sublayer made of `pre_norm(x)`.
+
+    Returns:
+        Tensor `[batch, length, d_model]`.
 
     Reference: Xiong et al. 2020, On Layer Normalization in the Transformer Architecture
     (arXiv 2002.04745).
@@ -103,38 +114,7 @@ class PreNormResidual(Residual):
         return x + self.dropout(y, training=training)
 
 
-class Sublayer(TransformerLayer):
-    """The base of the sublayers, each with a residual, post-norm or pre-norm."""
-
-    config_fields = ("dropout_rate", "norm_first")
-    residual_classes = (PostNormResidual, PreNormResidual)
-
-    def __init__(
-        self, *, dropout_rate: float = 0.1, norm_first: bool = False, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
-        self.norm_first = bool(norm_first)
-
-    def make_residual(self, norm: Tensor) -> Any:
-        """The residual, which a sublayer makes after what it wraps."""
-        kind = self.residual_classes[self.norm_first]
-        return kind(self.dropout_rate, norm, dtype=self.dtype_policy, name="residual")
-
-    def branch(self, x: Tensor, *context: Any, training: bool | None) -> SublayerOutput:
-        """What the residual adds to its `x`, of that `x` as `pre_norm` gives it."""
-        raise NotImplementedError
-
-    def run(self, x: Tensor, *context: Any, training: bool | None) -> SublayerOutput:
-        """`x` `[batch, length, d_model]` after this sublayer, with what the branch gave beside it.
-
-        Args:
-            x: Tensor `[batch, length, d_model]`.
-            *context: What the branch takes beside `x`.
-            training: Whether dropout is active.
-        """
-        output = self.branch(self.residual.pre_norm(x), *context, training=training)
-        return output._replace(x=self.residual(x, output.x, training=training))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "norm": serialize(self.residual.norm)}
+def make_residual(norm_first, dropout_rate, norm, dtype):
+    """The residual of a sublayer, which makes it after what it wraps."""
+    kind = PreNormResidual if norm_first else PostNormResidual
+    return kind(dropout_rate, norm, dtype=dtype, name="residual")

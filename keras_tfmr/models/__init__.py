@@ -1,11 +1,13 @@
-"""Models built from the layers, each from one config."""
+"""Models combined from the layers through the functional API, and the config of the ready ones."""
 
-from keras_tfmr.models.classification import (
-    MeanOverTokens,
-    SequenceClassifier,
-    TokenClassifier,
-)
+from keras_tfmr.models.config_of import config_of
 from keras_tfmr.models.language import LanguageModel
+from keras_tfmr.models.transformer import (
+    MeanOverTokens,
+    Transformer,
+    TransformerClassifier,
+    TransformerLanguageModel,
+)
 from keras_tfmr.models.transformer_config import TransformerConfig
 from keras_tfmr.models.translation import AttentionScores, TranslationModel
 
@@ -13,10 +15,12 @@ __all__ = [
     "AttentionScores",
     "LanguageModel",
     "MeanOverTokens",
-    "SequenceClassifier",
-    "TokenClassifier",
+    "Transformer",
+    "TransformerClassifier",
     "TransformerConfig",
+    "TransformerLanguageModel",
     "TranslationModel",
+    "config_of",
 ]
 
 

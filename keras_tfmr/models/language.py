@@ -1,60 +1,64 @@
-"""The decoder-only language model."""
+"""Functional models of language: from token ids to the logits of each next token."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.decoding import checks
-from keras_tfmr.decoding.transformer_step import TransformerStep
+from keras_tfmr.decoding import checks, score
+from keras_tfmr.faster.step import CachedStep, checked_prompt, rest_of
+from keras_tfmr.faster.taken import why_not_cached
 from keras_tfmr.layers import CausalDecoder
-from keras_tfmr.layers.base import dtype_policy
-from keras_tfmr.models import _parts
-from keras_tfmr.models.transformer_config import TransformerConfig
+from keras_tfmr.models.graph import graph_of
+from keras_tfmr.models.saving import apply_layer_changes, layer_changes
+from keras_tfmr.models.whole_sequence import WholeSequenceStep
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LanguageModel(_parts.NextTokenModel, keras.Model):
-    """An autoregressive density over sequences: p(x) = Π p(x_t | x_<t).
+class LanguageModel(keras.Model):
+    """An autoregressive density over sequences, p(x) = Π p(x_t | x_<t): a functional `keras.Model`.
+
+    Its graph has one `CausalDecoder` over a `PositionalEmbedding` of the model's input. What lies
+    between the decoder and the logits may be any layers that treat each position alone.
 
     Args:
-        config: A `TransformerConfig`; `target_vocab` and `decoder_layers` are its vocabulary
-            and depth.
-        name, dtype: As for `TranslationModel`.
+        inputs: The `keras.Input` of token ids.
+        outputs: The logits `[batch, length, vocab]`; those at position t predict token t + 1.
+        name: The name of the model.
 
-    Call arguments:
-        inputs: `token_ids` int `[batch, length]`, padded with 0.
+    Raises:
+        ValueError: If the graph cannot be decoded, as for `TranslationModel`.
 
-    Returns:
-        float32 logits `[batch, length, vocab]`; the ones at position t predict token t + 1.
-
-    Reference: Liu et al. 2018, Generating Wikipedia by Summarizing Long Sequences
-    (arXiv 1801.10198).
-
-    >>> from keras_tfmr import TransformerConfig
-    >>> model = LanguageModel(TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50))
+    >>> from keras_tfmr.layers import CausalDecoder, LMHead, PositionalEmbedding
+    >>> token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+    >>> x = PositionalEmbedding(vocab_size=50, d_model=32)(token_ids)
+    >>> x = CausalDecoder(num_layers=1, d_model=32, num_heads=2, dff=64)(x)
+    >>> model = LanguageModel(token_ids, LMHead(50)(x))
     >>> model.log_prob(np.array([[2, 9, 4, 3], [2, 9, 3, 0]])).shape
     TensorShape([2])
     """
 
-    def __init__(
-        self, config: TransformerConfig, name: str = "language", dtype: Any = None
-    ) -> None:
-        super().__init__(name=name, dtype=dtype)
-        _checks.instance("config", config, TransformerConfig)
-        self.config = config
-        layers = config.decoder_layers
-        with dtype_policy(self.dtype_policy):
-            embedding = _parts.embedding(config, config.target_vocab, "embedding")
-            self.decoder = _parts.stack(CausalDecoder, config, layers, embedding, "decoder")
-            self.logits = _parts.head(config, embedding)
-        self.finish_building("token_ids")
+    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(inputs, outputs, name=name, **kwargs)
+        self.graph = graph_of(self, CausalDecoder)
 
-    def call(self, inputs: Tensor, training: bool | None = None) -> Nested:
-        (token_ids,) = _parts.tensors(inputs, "token_ids")
-        return self.logits(self.decoder(token_ids, training=training))
+    def log_prob(self, token_ids: Tensor) -> Tensor:
+        """The log-probability of given sequences.
+
+        Args:
+            token_ids: int tensor `[batch, length]`, padded with 0. The first token of each sequence
+                is a start token; the log-probabilities of the others are summed, without padding.
+
+        Returns:
+            float32 tensor `[batch]`, in nats.
+        """
+        return log_prob(self, token_ids)
+
+    def why_not_cached(self) -> str | None:
+        """Why `start` decodes by calling the model on all tokens so far; None if it has caches."""
+        return why_not_cached(self.graph)
 
     def start(self, batch: Any, num_beams: int = 1, *, max_length: int) -> Nested:
         """Starts decoding, one token at a time.
@@ -71,17 +75,19 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
             ValueError: If a number is not positive, or the model has learned fewer positions.
         """
         checks.values("batch", batch, "int32", 0, checks.LARGEST)
-        step = TransformerStep(
-            self.decoder, self.logits, batch, num_beams=num_beams, max_length=max_length
-        )
-        return step, step.start()
+        self.graph.embedding.check_length(max_length)
+        if self.why_not_cached() is None:
+            step = CachedStep.of_layers(self.graph, num_beams, max_length)
+        else:
+            step = WholeSequenceStep(self.graph, num_beams, max_length)
+        return step, step.start(batch)
 
     def start_after(self, prompt: Tensor, num_beams: int = 1, *, max_length: int) -> Nested:
-        """Starts decoding after prompts, which are read in one pass.
+        """Starts decoding after prompts.
 
-        If the prompts differ in length, that pass reads as many tokens of each as the shortest
-        prompt has. The remaining tokens of longer prompts are returned as a prefix, with which
-        decoding has to begin.
+        If there are caches, they are read in one pass. If the prompts differ in length, that pass
+        reads as many tokens of each as the shortest prompt has. The remaining tokens of longer
+        prompts are returned as a prefix, with which decoding has to begin.
 
         Args:
             prompt: int tensor `[batch, length]`, padded with 0 at the end; each prompt has at least
@@ -97,9 +103,9 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
             ValueError: As for `start`, where the positions of the prompts count too; or if a known
                 prompt is empty, padded elsewhere or not of the vocabulary.
 
-        >>> from keras_tfmr import TransformerConfig, decoding
+        >>> from keras_tfmr import TransformerConfig, TransformerLanguageModel, decoding
         >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)
-        >>> model = LanguageModel(config)
+        >>> model = TransformerLanguageModel(config)
         >>> prompt = np.array([[2, 9, 4], [2, 7, 0]])
         >>> step, state, bos_ids, prefix = model.start_after(prompt, max_length=5)
         >>> examples = decoding.Examples(bos_ids, eos_id=3, prefix=prefix)
@@ -107,11 +113,32 @@ class LanguageModel(_parts.NextTokenModel, keras.Model):
         >>> int(decoding.search(step, state, how, examples).ids[0, 0, 0])
         4
         """
-        prompt = checks.padded_ids(
-            "prompt", prompt, self.config.target_vocab - 1, 1, batch=None, length=None
-        )
-        step = TransformerStep(
-            self.decoder, self.logits, ops.shape(prompt)[0], num_beams=num_beams,
-            max_length=max_length, prompt_length=prompt.shape[1],
-        )  # fmt: skip
-        return step, *step.start_after(prompt)
+        prompt = checked_prompt(prompt, self.graph.embedding.vocab_size)
+        length = ops.shape(prompt)[1]
+        self.graph.embedding.check_length(length - 1 + max_length)
+        if self.why_not_cached() is None:
+            step, state = CachedStep.of_layers(self.graph, num_beams, max_length).after(prompt)
+        else:
+            step = WholeSequenceStep(self.graph, num_beams, max_length)
+            step.max_length = length - 1 + max_length
+            state = step.start(ops.shape(prompt)[0])
+        return step, state, *rest_of(prompt, state["length"])
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "layer_changes": layer_changes(self)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        config = dict(config)
+        changes = config.pop("layer_changes", {})
+        model = super().from_config(config, custom_objects)
+        apply_layer_changes(model, changes)
+        return model
+
+
+def log_prob(model: keras.Model, token_ids: Tensor) -> Tensor:
+    """See `LanguageModel.log_prob`; of any model of the next token."""
+    token_ids = ops.convert_to_tensor(token_ids)
+    # The last one is no input of the model, which checks the others.
+    token_ids = _checks.sequence_of_ids("token_ids", token_ids, model.output_shape[-1])
+    return score(model(token_ids[:, :-1]), token_ids[:, 1:])[0]

@@ -7,17 +7,7 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Config
 
 POSITIONS = ("sinusoidal", "learned", "rotary", "relative", "alibi", "none")
-DECODER_SELF = ("attention", "ssru")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
-# The fields that are known where models are computed without their layers: in `keras_tfmr/faster`
-# and in the formats of other engines. A new field is none until its name stands here.
-KNOWN_ELSEWHERE = {
-    *("source_vocab", "target_vocab", "encoder_layers", "decoder_layers", "d_model", "num_heads"),
-    *("dff", "dropout_rate", "attention_dropout_rate", "key_dim", "value_dim", "num_kv_heads"),
-    *("norm_first", "norm", "norm_epsilon", "qk_norm", "activation", "gated", "use_bias"),
-    *("joint_vocab", "tied_logits", "logits_bias", "embedding_scale", "embedding_norm"),
-    *("positions", "decoder_self", "max_wavelength", "max_length"),
-}
 
 
 def _sizes(layers: int, d_model: int, num_heads: int, dff: int) -> dict[str, Any]:
@@ -76,8 +66,7 @@ class TransformerConfig(ModelConfig):
         dropout_rate: Fraction of the values dropped in training.
         attention_dropout_rate: Fraction of the attention weights dropped; `dropout_rate` if None.
             With 0, training uses a fused kernel where the backend has one.
-        key_dim: Width of a key in one head; `d_model // num_heads` if None.
-        value_dim: Width of a value in one head; `key_dim` if None.
+        key_dim: Width of a head; `d_model // num_heads` if None.
         num_kv_heads: Number of heads of keys and values; `num_heads` if None.
         norm_first: Pre-norm instead of the paper's post-norm.
         norm: "layer" or "rms" normalisation.
@@ -93,8 +82,6 @@ class TransformerConfig(ModelConfig):
         embedding_norm: Whether a normalisation follows the embedding.
         positions: "sinusoidal", "learned" (up to `max_length`), "rotary", "relative" (T5's
             buckets), "alibi" or "none".
-        decoder_self: The first sublayer of a translator's decoder: "attention", or "ssru", a
-            recurrence that makes steps of decoding cheaper; it takes no relative positions.
         max_wavelength: The base of the sinusoidal and of the rotary angles.
         max_length: Number of learned positions.
 
@@ -125,7 +112,6 @@ class TransformerConfig(ModelConfig):
     dropout_rate: float = 0.1
     attention_dropout_rate: float | None = None
     key_dim: int | None = None
-    value_dim: int | None = None
     num_kv_heads: int | None = None
     norm_first: bool = False
     norm: str = "layer"
@@ -140,7 +126,6 @@ class TransformerConfig(ModelConfig):
     embedding_scale: bool = True
     embedding_norm: bool = False
     positions: str = "sinusoidal"
-    decoder_self: str = "attention"
     max_wavelength: float = 10_000.0
     max_length: int = 512
 
@@ -150,29 +135,24 @@ class TransformerConfig(ModelConfig):
             "source_vocab", "target_vocab", "encoder_layers", "decoder_layers", "d_model",
             "num_heads", "dff", "max_length",
         )  # fmt: skip
-        optional = [name for name in ("key_dim", "value_dim") if getattr(self, name) is not None]
-        self._check_sizes(*sizes, *optional)
+        self._check_sizes(*sizes)
+        if self.key_dim is not None:
+            _checks.positive_int("key_dim", self.key_dim)
         _checks.rate("dropout_rate", self.dropout_rate)
         _checks.rate("attention_dropout_rate", self.attention_dropout_rate or 0.0)
         self.head_width  # noqa: B018  (raises where heads do not divide the width)
-        _checks.divisor("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
+        if self.num_kv_heads is not None:
+            _checks.divisor("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
         _checks.one_of("norm", self.norm, ("layer", "rms"))
         _checks.positive("norm_epsilon", self.norm_epsilon)
         _checks.one_of("activation", self.activation, ACTIVATIONS)
         _checks.one_of("positions", self.positions, POSITIONS)
-        _checks.one_of("decoder_self", self.decoder_self, DECODER_SELF)
         _checks.positive("max_wavelength", self.max_wavelength)
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(
                 f"Rotary positions need heads of even width. Received: width {self.head_width}"
             )
         self._check_joint_vocab()
-
-    @property
-    def only_in_layers(self) -> list[str]:
-        """The fields of other values than their defaults that only the layers know."""
-        own = [f for f in dataclasses.fields(self) if f.name not in KNOWN_ELSEWHERE]
-        return [field.name for field in own if getattr(self, field.name) != field.default]
 
     @property
     def head_width(self) -> int:

@@ -1,17 +1,18 @@
-"""The encoder–decoder model of the paper."""
+"""Functional models that translate: from source and target to the logits of each next token."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import keras
 from keras import ops
 
-from keras_tfmr import _checks
+from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.decoding.transformer_step import SSRUStep, TransformerStep
-from keras_tfmr.layers import Decoder, Encoder, SSRUDecoder
-from keras_tfmr.layers.base import dtype_policy
-from keras_tfmr.models import _parts
-from keras_tfmr.models.transformer_config import TransformerConfig
+from keras_tfmr.faster.step import CachedStep
+from keras_tfmr.faster.taken import why_not_cached
+from keras_tfmr.layers import Decoder
+from keras_tfmr.models.graph import graph_of
+from keras_tfmr.models.saving import apply_layer_changes, layer_changes
+from keras_tfmr.models.whole_sequence import WholeSequenceStep
 
 
 class AttentionScores(NamedTuple):
@@ -29,99 +30,102 @@ class AttentionScores(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class TranslationModel(_parts.ConfiguredModel, keras.Model):
-    """The Transformer: from source and target ids to the logits of each next target token.
+class TranslationModel(keras.Model):
+    """A functional `keras.Model` that ends in logits over target tokens, and can be decoded.
 
-    Its layers `encoder`, `decoder` and `logits` can be used in other models.
+    Its graph has one `Decoder`, whose first input is a `PositionalEmbedding` of an input of the
+    model, the target ids. What lies before the decoder's context may be any layers over any other
+    inputs: ids, vectors, pictures. What lies between the decoder and the logits may be any layers
+    that treat each position alone.
 
     Args:
-        config: A `TransformerConfig`.
+        inputs: The `keras.Input`s, a list or a dictionary.
+        outputs: The logits `[batch, target, vocab]`; those at position t predict token t + 1.
         name: The name of the model.
-        dtype: The dtype policy of all layers, such as "mixed_bfloat16"; the global one by default.
 
-    Call arguments:
-        inputs: A list of `source_ids` int `[batch, source]` and `target_ids` int
-            `[batch, target]`, both padded with 0.
+    Raises:
+        ValueError: If the graph cannot be decoded: without or with several decoders, with target
+            ids that are changed before the decoder, or with a context that depends on them.
 
-    Returns:
-        float32 logits `[batch, target, vocab]`; the ones at position t predict token t + 1.
-
-    Reference: Vaswani et al. 2017, Attention Is All You Need (arXiv 1706.03762).
-
-    >>> from keras_tfmr import TransformerConfig
-    >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)
-    >>> model = TranslationModel(config)
-    >>> model([np.array([[5, 7, 3]]), np.array([[2, 9]])]).shape
-    TensorShape([1, 2, 50])
+    >>> from keras_tfmr.layers import Decoder, LMHead, PositionalEmbedding
+    >>> pictures = keras.Input((16, 16, 3), name="pictures")
+    >>> target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+    >>> context = keras.layers.Conv2D(32, 4, 4)(pictures)
+    >>> context = keras.layers.Reshape((16, 32))(context)
+    >>> x = PositionalEmbedding(vocab_size=50, d_model=32)(target_ids)
+    >>> x = Decoder(num_layers=1, d_model=32, num_heads=2, dff=64)(x, context)
+    >>> model = TranslationModel([pictures, target_ids], LMHead(50)(x))
+    >>> step, state = model.start(np.ones((1, 16, 16, 3), "float32"), max_length=5)
+    >>> from keras_tfmr import decoding
+    >>> examples = decoding.Examples(bos_ids=[2], eos_id=3)
+    >>> config = decoding.DecodingConfig(num_beams=1, max_length=5)
+    >>> decoding.search(step, state, config, examples).ids.shape
+    TensorShape([1, 1, 5])
     """
 
-    def __init__(
-        self, config: TransformerConfig, name: str = "translation", dtype: Any = None
-    ) -> None:
-        super().__init__(name=name, dtype=dtype)
-        _checks.instance("config", config, TransformerConfig)
-        self.config = config
-        decoder = {"attention": Decoder, "ssru": SSRUDecoder}[config.decoder_self]
-        with dtype_policy(self.dtype_policy):
-            if config.joint_vocab:
-                source = target = _parts.embedding(config, config.target_vocab, "embedding")
-            else:
-                source = _parts.embedding(config, config.source_vocab, "source_embedding")
-                target = _parts.embedding(config, config.target_vocab, "target_embedding")
-            self.encoder = _parts.stack(Encoder, config, config.encoder_layers, source, "encoder")
-            self.decoder = _parts.stack(decoder, config, config.decoder_layers, target, "decoder")
-            self.logits = _parts.head(config, target)
-        self.finish_building("source_ids", "target_ids")
+    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(inputs, outputs, name=name, **kwargs)
+        self.graph = graph_of(self, Decoder)
 
-    def call(self, inputs: Tensor, training: bool | None = None) -> Nested:
-        source_ids, target_ids = _parts.tensors(inputs, "source_ids", "target_ids")
-        context = self.encoder(source_ids, training=training)  # [batch, source, d_model]
-        return self.logits(self.decoder(target_ids, context, training=training))
+    def why_not_cached(self) -> str | None:
+        """Why `start` decodes by calling the model on all tokens so far; None if it has caches."""
+        return why_not_cached(self.graph)
 
-    def start(self, source_ids: Tensor, num_beams: int = 1, *, max_length: int) -> Nested:
+    def start(self, source: Nested, num_beams: int = 1, *, max_length: int) -> Nested:
         """Encodes the source and starts decoding, one token at a time.
 
         Args:
-            source_ids: int tensor `[batch, source]`, padded with 0.
-            num_beams: Number of hypotheses per sentence.
+            source: The inputs other than the target ids, such as int `[batch, source]`, padded
+                with 0; a list or a dictionary if there are several.
+            num_beams: Number of hypotheses per example.
             max_length: Number of tokens that can be decoded.
 
         Returns:
-            A `DecodingStep` over rows = batch * num_beams, and its first state. Caches grow, and
-            sentences that have ended leave the batch; set `step.shrinks = False` for a search
-            inside `tf.function(jit_compile=True)`. JAX always has fixed shapes.
+            A `DecodingStep` over rows = batch * num_beams, and its first state. A decoder of this
+            package's layers has caches, and examples that have ended leave the batch; for others,
+            see `why_not_cached`. JAX always has fixed shapes.
 
         Raises:
-            ValueError: If the model has learned fewer positions.
+            ValueError: If a number is not positive, or the model has learned fewer positions.
         """
-        source_ids = ops.convert_to_tensor(source_ids)
-        context = self.encoder(source_ids)
-        kind = {"attention": TransformerStep, "ssru": SSRUStep}[self.config.decoder_self]
-        step = kind(
-            self.decoder,
-            self.logits,
-            ops.shape(context)[0],
-            self.decoder.context_cache(context, ops.not_equal(source_ids, 0)),
-            num_beams=num_beams,
-            max_length=max_length,
-        )
-        return step, step.start()
+        self.graph.embedding.check_length(max_length)
+        context, mask = self.graph.encoded(source)
+        if self.why_not_cached() is None:
+            step = CachedStep.of_layers(self.graph, num_beams, max_length, context, mask)
+        else:
+            step = WholeSequenceStep(self.graph, num_beams, max_length, context, mask)
+        return step, step.start(ops.shape(context)[0])
 
-    def explain(self, source_ids: Tensor, target_ids: Tensor) -> tuple[Tensor, AttentionScores]:
+    def explain(self, source: Nested, target_ids: Tensor) -> tuple[Tensor, AttentionScores]:
         """The logits, and what each position attended to.
 
         Args:
-            source_ids: int tensor `[batch, source]`, padded with 0.
+            source: As for `start`.
             target_ids: int tensor `[batch, target]`, padded with 0.
 
         Returns:
-            float32 logits `[batch, target, vocab]` and the `AttentionScores`.
+            float32 logits `[batch, target, vocab]` and the `AttentionScores`; those of the encoder
+            only if it is an `Encoder` of embedded ids and nothing else.
         """
-        context, encoder_scores = self.encoder(source_ids, return_attention_scores=True)
-        x, *decoder_scores, cross_scores = self.decoder(
-            target_ids,
-            context,
-            context_mask=ops.not_equal(source_ids, 0),
-            return_attention_scores=True,
+        graph, encoder_scores = self.graph, []
+        if graph.encoder is None:
+            context, mask = graph.encoded(source)
+        else:
+            x = graph.source_embedding(source)  # [batch, source, d_model]
+            mask = keras_mask(x)
+            context, encoder_scores = graph.encoder(x, return_attention_scores=True)
+        x, self_scores, cross_scores = graph.decoder(
+            graph.embedding(target_ids), context, context_mask=mask, return_attention_scores=True
         )
-        return self.logits(x), AttentionScores(cross_scores, encoder_scores, *decoder_scores)
+        return graph.head(x), AttentionScores(cross_scores, encoder_scores, self_scores)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "layer_changes": layer_changes(self)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        config = dict(config)
+        changes = config.pop("layer_changes", {})
+        model = super().from_config(config, custom_objects)
+        apply_layer_changes(model, changes)
+        return model

@@ -14,7 +14,7 @@ from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.languages import languages_of, with_abbreviations
 from keras_tfmr.presets.marian_mt.folder import is_marian_mt
 from keras_tfmr.presets.marian_mt.folder import read as read_marian_mt
-from keras_tfmr.presets.models import MODELS, WITH_CLASSES
+from keras_tfmr.presets.models import MODELS, OWN, WITH_CLASSES
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.sentences import SentenceSplitter
 
@@ -22,6 +22,8 @@ DECODING = [field.name for field in dataclasses.fields(DecodingConfig)]
 
 # The classes of text models by what they do, which `text_models.load` knows.
 CLASSES = {"translation": "Translator", "classify": "Classifier", "language": "Completer"}
+# {class of a model of one's own: the kind of its text model}; any other labels texts.
+OF_CLASSES = {"TranslationModel": "translation", "LanguageModel": "language"}
 
 Weights = bool | str | os.PathLike[str]
 
@@ -32,7 +34,10 @@ def kind_of(preset: str | os.PathLike[str]) -> str:
     if is_marian_mt(path):
         return "translation"
     folder = PresetFolder(path)
-    kind = folder.read_config()["model"].get("kind")
+    described = folder.read_config()["model"]
+    kind = described.get("kind")
+    if kind == OWN:
+        return OF_CLASSES.get(described["keras"]["class_name"], "classify")
     if kind not in MODELS:
         known = ", ".join(MODELS)
         raise PresetError(f"{folder.config}: model.kind must be one of {known}. Received: {kind!r}")
@@ -96,7 +101,7 @@ def _of_folder(
             f"{folder.path} has neither tokenizer.model nor source.model and target.model"
         )
     kind, settings, record = config["model"]["kind"], config["arguments"], folder.metadata()
-    if isinstance(tokenizers[1], Labels) != (kind in WITH_CLASSES):
+    if kind != OWN and isinstance(tokenizers[1], Labels) != (kind in WITH_CLASSES):
         expected = "labels" if kind in WITH_CLASSES else "subwords"
         raise PresetError(
             f"{folder.path}: its tokenizer.model or target.model must hold {expected}"
@@ -118,7 +123,7 @@ def _of_folder(
         decoding = {name: settings[name] for name in DECODING if name in settings}
     else:
         own["tokenizer"] = tokenizers[0]
-        if kind in WITH_CLASSES:
+        if isinstance(tokenizers[1], Labels):
             own["labels"] = tokenizers[1].names
     return Content(
         model=folder.model(weights),

@@ -8,17 +8,23 @@ import keras
 from keras_tfmr import models, recurrent
 from keras_tfmr.config import Config
 from keras_tfmr.errors import PresetError
-from keras_tfmr.faster.precision import assign, merged_weights
-from keras_tfmr.layers.base import dtype_policy
+from keras_tfmr.precision import copy_of, is_quantized
 
-MODELS: dict[str, tuple[type[Config], type[keras.Model]]] = {  # kind: its config, and itself
-    "transformer": (models.TransformerConfig, models.TranslationModel),
-    "seq2seq": (recurrent.Seq2SeqConfig, recurrent.Seq2SeqModel),
-    "rnnsearch": (recurrent.RNNSearchConfig, recurrent.RNNSearchModel),
-    "convolutional": (recurrent.ConvolutionalConfig, recurrent.ConvolutionalModel),
-    "classify": (models.TransformerConfig, models.SequenceClassifier),
-    "language": (models.TransformerConfig, models.LanguageModel),
+# {kind: its config}. Those of `RECURRENT` are classes; functions make the others.
+MODELS: dict[str, type[Config]] = {
+    "transformer": models.TransformerConfig,
+    "seq2seq": recurrent.Seq2SeqConfig,
+    "rnnsearch": recurrent.RNNSearchConfig,
+    "convolutional": recurrent.ConvolutionalConfig,
+    "classify": models.TransformerConfig,
+    "language": models.TransformerConfig,
 }
+RECURRENT = {
+    "seq2seq": recurrent.Seq2SeqModel,
+    "rnnsearch": recurrent.RNNSearchModel,
+    "convolutional": recurrent.ConvolutionalModel,
+}
+OWN = "own"  # the kind of a model that somebody combined
 WITH_CLASSES = ("classify",)
 
 
@@ -49,42 +55,55 @@ def make_model(
         )
     if isinstance(config, Mapping):
         config = read_config(kind, config)
-    with dtype_policy(precision):
-        return MODELS[kind][1](config, *([classes] if classes else []))
+    if kind in RECURRENT:
+        with recurrent.dtype_policy(precision):
+            return RECURRENT[kind](config)
+    if kind == "classify":
+        return models.TransformerClassifier(config, classes, dtype=precision)
+    if kind == "language":
+        return models.TransformerLanguageModel(config, dtype=precision)
+    return models.Transformer(config, dtype=precision)
 
 
 def read_config(kind: str, fields: Mapping[str, Any]) -> Config:
     """The config of a kind of model; a PresetError if its fields contradict each other."""
     try:
-        return MODELS[kind][0].from_dict(fields)
+        return MODELS[kind].from_dict(fields)
     except ValueError as error:
         raise PresetError(str(error)) from error
 
 
 def read_model(described: Mapping[str, Any]) -> keras.Model:
     """The model, with new weights, of what `describe` gave."""
+    if described["kind"] == OWN:
+        return keras.saving.deserialize_keras_object(described["keras"])
     return make_model(described["kind"], described["config"], described.get("classes"))
 
 
 def describe(model: keras.Model) -> dict[str, Any]:
-    """What config.json says of a model."""
-    kind = next((kind for kind, (_, cls) in MODELS.items() if type(model) is cls), None)
-    if kind is None:
-        known = ", ".join(sorted({cls.__name__ for _, cls in MODELS.values()}))
-        raise PresetError(f"Expected a model of {known}. Received: a {type(model).__name__}")
-    described = {"kind": kind, "config": model.config.to_dict()}
-    classes = getattr(model, "num_classes", None)
-    return described | ({"classes": classes} if classes else {})
+    """What config.json says of a model: its kind and config; of one's own, what Keras says of it.
+
+    Raises:
+        PresetError: If it is quantised.
+    """
+    if is_quantized(model):
+        raise PresetError(f"Expected a model that is not quantised. Received: {model.name!r}")
+    for kind, model_class in RECURRENT.items():
+        if type(model) is model_class:
+            return {"kind": kind, "config": model.config.to_dict()}
+    try:
+        config = models.config_of(model).to_dict()
+    except ValueError:
+        described = keras.saving.serialize_keras_object(model)
+        described.pop("compile_config", None)
+        return {"kind": OWN, "keras": described}
+    if isinstance(model, models.TranslationModel):
+        return {"kind": "transformer", "config": config}
+    if isinstance(model, models.LanguageModel):
+        return {"kind": "language", "config": config}
+    return {"kind": "classify", "config": config, "classes": model.output_shape[-1]}
 
 
 def plain_copy(model: keras.Model) -> keras.Model:
-    """A model of the same config in float32, with LoRA merged into its weights."""
-    copy, values = read_model(describe(model)), merged_weights(model)
-    try:
-        assign(copy, values)
-    except (KeyError, ValueError) as error:
-        raise PresetError(
-            "Expected a model with the layers of its config, in float32 or bfloat16. Received: "
-            f"{model.name!r}, which differs in {error}"
-        ) from error
-    return copy
+    """A copy of a model in float32, with LoRA merged into its weights."""
+    return copy_of(model, "float32")

@@ -1,5 +1,6 @@
 """Recurrent and convolutional models from before the Transformer, after their papers' equations."""
 
+from keras_tfmr.recurrent.configured import dtype_policy
 from keras_tfmr.recurrent.convolutional import (
     ConvolutionalDecoder,
     ConvolutionalEncoder,
@@ -51,6 +52,7 @@ __all__ = [
     "Seq2SeqConfig",
     "Seq2SeqModel",
     "SummaryDecoder",
+    "dtype_policy",
     "position_weights",
 ]
 

@@ -45,8 +45,6 @@ class ConvolutionStack(RecurrentLayer):
     (TensorShape([2, 5, 4]), 7)
     """
 
-    config_fields = ("num_layers", "kernel_size")
-
     def __init__(self, units: int, num_layers: int, kernel_size: int = 3, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
         self.num_layers = _checks.positive_int("num_layers", num_layers)
@@ -89,6 +87,13 @@ class ConvolutionStack(RecurrentLayer):
     def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[:-1], self.units)
 
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "kernel_size": self.kernel_size,
+        }
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class ConvolutionalEncoder(RecurrentLayer):
@@ -119,8 +124,6 @@ class ConvolutionalEncoder(RecurrentLayer):
     >>> ConvolutionalEncoder(4, 6, 3)(np.ones((2, 5, 6), "float32")).shape
     TensorShape([2, 5, 8])
     """
-
-    config_fields = ("alignment_layers", "context_layers", "kernel_size", "max_length")
 
     def __init__(
         self, units: int, alignment_layers: int, context_layers: int, kernel_size: int = 3,
@@ -154,6 +157,15 @@ class ConvolutionalEncoder(RecurrentLayer):
 
     def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[:-1], 2 * self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "alignment_layers": self.alignment_layers,
+            "context_layers": self.context_layers,
+            "kernel_size": self.kernel_size,
+            "max_length": self.max_length,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

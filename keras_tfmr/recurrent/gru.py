@@ -7,15 +7,13 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import ConfigLayer
+from keras_tfmr.layers.base import MaskingLayer
 from keras_tfmr.layers.dense import Dense
-from keras_tfmr.layers.over_time import over_time
+from keras_tfmr.recurrent.over_time import over_time
 
 
-class RecurrentLayer(ConfigLayer):
+class RecurrentLayer(MaskingLayer):
     """The base of the recurrent layers: a width, and dense parts under their own dtype policy."""
-
-    config_fields = ("units",)
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -23,6 +21,9 @@ class RecurrentLayer(ConfigLayer):
 
     def make_dense(self, units: int, name: str, **options: Any) -> keras.layers.Layer:
         return Dense(units, dtype=self.dtype_policy, name=name, **options)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "units": self.units}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -98,8 +99,6 @@ class GRU(RecurrentLayer):
     TensorShape([2, 5, 4])
     """
 
-    config_fields = ("go_backwards",)
-
     def __init__(self, units: int, go_backwards: bool = False, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
         self.go_backwards = bool(go_backwards)
@@ -134,6 +133,9 @@ class GRU(RecurrentLayer):
 
     def compute_output_shape(self, x_shape: Shape, initial_state_shape: Shape | None = None) -> Any:
         return (*x_shape[:-1], self.units)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "go_backwards": self.go_backwards}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

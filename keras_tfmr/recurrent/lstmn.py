@@ -10,8 +10,9 @@ from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
-from keras_tfmr.layers.over_time import over_time
-from keras_tfmr.models._parts import NextTokenModel
+from keras_tfmr.recurrent.over_time import over_time
+from keras_tfmr.models.language import log_prob
+from keras_tfmr.recurrent.configured import ConfiguredModel
 from keras_tfmr.recurrent.gru import RecurrentLayer
 from keras_tfmr.recurrent.recurrent_configs import LSTMNConfig
 
@@ -52,8 +53,6 @@ class LSTMN(RecurrentLayer):
     >>> y.shape, scores.shape
     (TensorShape([2, 5, 8]), TensorShape([2, 5, 5]))
     """
-
-    config_fields = ("return_sequences",)
 
     def __init__(self, units: int, return_sequences: bool = False, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
@@ -153,6 +152,9 @@ class LSTMN(RecurrentLayer):
     def compute_output_shape(self, x_shape: Shape) -> Any:
         return (*x_shape[: 1 + self.return_sequences], self.units)
 
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "return_sequences": self.return_sequences}
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr", name="forget_at_first")
 def _forget_at_first(shape, dtype=None):
@@ -162,7 +164,7 @@ def _forget_at_first(shape, dtype=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LSTMNLanguageModel(NextTokenModel, keras.Model):
+class LSTMNLanguageModel(ConfiguredModel, keras.Model):
     """A `LanguageModel` by an LSTMN, called and trained like one: p(x) = Π p(x_t | x_<t).
 
     Args:
@@ -190,6 +192,10 @@ class LSTMNLanguageModel(NextTokenModel, keras.Model):
         super().__init__(inputs=token_ids, outputs=outputs, name=name)
         self.config = config
         self.embedding, self.lstmn, self.logits = embedding, lstmn, logits
+
+    def log_prob(self, token_ids: Tensor) -> Tensor:
+        """As for `LanguageModel`."""
+        return log_prob(self, token_ids)
 
     def explain(self, token_ids: Tensor) -> Nested:
         """The logits, and what each position attended to.

@@ -8,9 +8,9 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import ConfigLayer
+from keras_tfmr.layers.base import MaskingLayer
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
-from keras_tfmr.models._parts import ConfiguredModel
+from keras_tfmr.recurrent.configured import ConfiguredModel
 from keras_tfmr.recurrent.recurrent_configs import MemoryNetworkConfig
 
 
@@ -39,7 +39,7 @@ def position_weights(word_mask: Tensor, width: int) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class SentenceEmbedding(ConfigLayer):
+class SentenceEmbedding(MaskingLayer):
     """A sentence as one vector Σ_j l_j ∘ E x_j, plus T(age) for a fact with an age.
 
     The age of a fact is the number of real facts after it, so that the newest fact of a story has
@@ -67,8 +67,6 @@ class SentenceEmbedding(ConfigLayer):
     >>> SentenceEmbedding(30, 8, max_facts=10)(np.ones((2, 5, 4), "int32"), aged=True).shape
     TensorShape([2, 5, 8])
     """
-
-    config_fields = ("vocab_size", "width", "max_facts", "position_encoding")
 
     def __init__(
         self, vocab_size: int, width: int, max_facts: int | None = None,
@@ -110,8 +108,17 @@ class SentenceEmbedding(ConfigLayer):
     def compute_output_shape(self, words_shape: Shape) -> Any:
         return (*words_shape[:-1], self.width)
 
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "width": self.width,
+            "max_facts": self.max_facts,
+            "position_encoding": self.position_encoding,
+        }
 
-class Memories(ConfigLayer):
+
+class Memories(MaskingLayer):
     """The base of both ways of tying: u_1 = B q, K hops u_{k+1} = carry(u_k) + o_k, an answer.
 
     A hop is p = softmax(uᵀ m) over the real facts, in float32, and o = Σ p c, with the input
@@ -136,8 +143,6 @@ class Memories(ConfigLayer):
 
     Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2.
     """
-
-    config_fields = ("vocab_size", "width", "hops", "max_facts", "position_encoding")
 
     def __init__(
         self, vocab_size: int, width: int, hops: int, max_facts: int,
@@ -181,6 +186,16 @@ class Memories(ConfigLayer):
 
     def compute_output_shape(self, facts_shape: Shape, question_shape: Shape) -> Any:
         return (facts_shape[0], self.vocab_size)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "width": self.width,
+            "hops": self.hops,
+            "max_facts": self.max_facts,
+            "position_encoding": self.position_encoding,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

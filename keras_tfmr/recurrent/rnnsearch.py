@@ -8,7 +8,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
-from keras_tfmr.layers.over_time import over_time
+from keras_tfmr.recurrent.over_time import over_time
 from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell, RecurrentLayer
 from keras_tfmr.recurrent.recurrent_configs import RNNSearchConfig
 from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
@@ -113,8 +113,6 @@ class AlignedDecoder(RecurrentLayer):
     TensorShape([2, 3, 18])
     """
 
-    config_fields = ("alignment_units",)
-
     def __init__(self, units: int, alignment_units: int, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
         self.alignment_units = alignment_units
@@ -200,6 +198,9 @@ class AlignedDecoder(RecurrentLayer):
     def compute_output_shape(self, y_shape: Shape, annotations_shape: Shape) -> Any:
         _, values = self.views(keras.KerasTensor(annotations_shape))
         return (*y_shape[:-1], self.units + y_shape[-1] + values.shape[-1])
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "alignment_units": self.alignment_units}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

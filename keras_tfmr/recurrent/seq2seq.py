@@ -10,7 +10,7 @@ from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.models import AttentionScores
-from keras_tfmr.models._parts import ConfiguredModel
+from keras_tfmr.recurrent.configured import ConfiguredModel
 from keras_tfmr.recurrent.gru import GRU, RecurrentLayer
 from keras_tfmr.recurrent.recurrent_configs import Seq2SeqConfig
 
@@ -219,7 +219,9 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
     def call(
         self, inputs: Tensor, training: bool | None = None, mask: Tensor | None = None
     ) -> Nested:
-        source_ids, target_ids = keras.tree.flatten(inputs)
+        if isinstance(inputs, dict):  # by name, not in the order of the alphabet
+            inputs = [inputs["source_ids"], inputs["target_ids"]]
+        source_ids, target_ids = inputs
         inputs = [at_least_one_column(source_ids), target_ids]
         return super().call(inputs, training=training, mask=mask)
 

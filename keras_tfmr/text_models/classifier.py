@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_tfmr.layers import PositionalEmbedding
 from keras_tfmr.signatures.answers import Classification
 from keras_tfmr.signatures.inputs import text_of
 from keras_tfmr.signatures.signature import CLASSIFY, CLASSIFY_EXAMPLES, REGRESS_EXAMPLES
@@ -18,7 +19,8 @@ class Classifier(TextModel):
     """Labels texts with a model, its tokenizer and the names of its classes.
 
     Args:
-        model: A `SequenceClassifier`.
+        model: A functional model from token ids `[batch, length]` to logits `[batch, classes]`, such as that
+            of `TransformerClassifier`.
         tokenizer: A `SubwordTokenizer`.
         labels: The names of the model's classes, in their order.
         max_length: Maximum number of tokens of a text, its end id included; a longer text is cut.
@@ -27,11 +29,11 @@ class Classifier(TextModel):
         RuntimeError: If Keras does not run on TensorFlow.
         ValueError: If the vocabulary, the labels or the lengths do not fit the model.
 
-    >>> from keras_tfmr import SequenceClassifier, SubwordTokenizer, TransformerConfig
+    >>> from keras_tfmr import SubwordTokenizer, TransformerClassifier, TransformerConfig
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
     >>> config = TransformerConfig.preset("tiny", source_vocab=tokenizer.vocab_size,
     ...     joint_vocab=False)
-    >>> classifier = Classifier(SequenceClassifier(config, 2), tokenizer, ["pt", "en"])
+    >>> classifier = Classifier(TransformerClassifier(config, 2), tokenizer, ["pt", "en"])
     >>> [answer] = classifier.classify(["o gato"])
     >>> sorted(answer.probabilities), answer.label in ("pt", "en")
     (['en', 'pt'], True)
@@ -49,10 +51,16 @@ class Classifier(TextModel):
     ) -> None:
         super().__init__(model, {"text": tokenizer}, max_length)
         self.tokenizer, self.labels = tokenizer, checked_labels(labels, model)
-        self._check_vocabulary("source_vocab", tokenizer)
-        self._check_positions(max_length, f"max_length={max_length}")
+        for layer in model.layers:
+            if isinstance(layer, PositionalEmbedding):
+                self._check_vocabulary(layer.vocab_size, tokenizer)
+                layer.check_length(max_length)
+        self._trace()
+
+    def _trace(self):
         self._model = traced(
-            lambda ids: tf.nn.softmax(model(ids, training=False)), ids=([None, None], tf.int32)
+            lambda ids: tf.nn.softmax(self.model(ids, training=False)),
+            ids=([None, None], tf.int32),
         )
         of_two_labels = [(REGRESS_EXAMPLES, self._regress_examples)]
         self._serve(

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from keras_tfmr import decoding
+from keras_tfmr.models import LanguageModel
 from keras_tfmr.signatures.answers import Completion, Likelihood
 from keras_tfmr.signatures.inputs import sampling_of, text_of, utf8
 from keras_tfmr.signatures.signature import COMPLETE, COMPLETE_GREEDILY, LOG_PROB, REGRESS_EXAMPLES
@@ -40,11 +41,11 @@ class Completer(TextModel):
         RuntimeError: If Keras does not run on TensorFlow.
         ValueError: If the vocabulary or the lengths do not fit the model.
 
-    >>> from keras_tfmr import LanguageModel, SubwordTokenizer, TransformerConfig
+    >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TransformerLanguageModel
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
     >>> config = TransformerConfig.preset("tiny", target_vocab=tokenizer.vocab_size,
     ...     joint_vocab=False)
-    >>> completer = Completer(LanguageModel(config), tokenizer)
+    >>> completer = Completer(TransformerLanguageModel(config), tokenizer)
     >>> [completion] = completer.complete(["the black"], length=4, temperature=0.8, seed=1)
     >>> completion.tokens <= 4 and completion.log_prob < 0
     True
@@ -64,11 +65,13 @@ class Completer(TextModel):
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1. Received: {max_new_tokens}")
         self.tokenizer, self.max_new_tokens = tokenizer, max_new_tokens
-        self._check_vocabulary("target_vocab", tokenizer)
-        self._check_positions(
-            max_length + max_new_tokens,
-            f"max_length={max_length}, max_new_tokens={max_new_tokens}",
-        )
+        if isinstance(model, LanguageModel):  # else one that was made from a checked one
+            self._check_vocabulary(model.output_shape[-1], tokenizer)
+            model.graph.embedding.check_length(max_length + max_new_tokens)
+        self._trace()
+
+    def _trace(self):
+        max_length = self.max_length
         shorter = (length for length in _PROMPT_LENGTHS if length < max_length)
         self._searches = {length: self._search(length) for length in (*shorter, max_length)}
         self._serve(

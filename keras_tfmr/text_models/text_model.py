@@ -1,6 +1,7 @@
 """Shared by translators, classifiers and completers: signatures that exports run too."""
 
 import abc
+import operator
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
@@ -11,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_tfmr.export import formats
-from keras_tfmr.faster.optimize import optimize_for_decoding
-from keras_tfmr.faster.precision import with_precision
+from keras_tfmr.finished import optimize_for_decoding
+from keras_tfmr.precision import with_precision
 from keras_tfmr.presets.load import load
 from keras_tfmr.presets.save import save
 from keras_tfmr.signatures.inputs import Inputs, utf8
@@ -63,7 +64,6 @@ class TextModel(abc.ABC):
         self.model, self.tokenizers, self.max_length = model, tokenizers, max_length
         self.record: dict[str, Any] = {}
         self.texts: list[str] = []
-        self._traced_weights: list[Any] | None = None  # those that the functions read
 
     @classmethod
     def from_preset(
@@ -109,11 +109,12 @@ class TextModel(abc.ABC):
                 config says, as a quantised one has.
 
         >>> import tempfile
-        >>> from keras_tfmr import Completer, LanguageModel, SubwordTokenizer, TransformerConfig
+        >>> from keras_tfmr import Completer, SubwordTokenizer
+        >>> from keras_tfmr import TransformerConfig, TransformerLanguageModel
         >>> tokenizer = SubwordTokenizer.learn(["o gato preto"] * 9, vocab_size=300)
         >>> config = TransformerConfig.preset("tiny", target_vocab=tokenizer.vocab_size,
         ...     joint_vocab=False)
-        >>> completer = Completer(LanguageModel(config), tokenizer, max_length=64)
+        >>> completer = Completer(TransformerLanguageModel(config), tokenizer, max_length=64)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = completer.save_to_preset(f"{folder}/mine")
         ...     print(Completer.from_preset(path).max_length)
@@ -164,18 +165,17 @@ class TextModel(abc.ABC):
                 are no texts for int8, or an option has no effect on the format.
 
         >>> import tempfile
-        >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel, Translator
+        >>> from keras_tfmr import SubwordTokenizer, Transformer, TransformerConfig, Translator
         >>> lines = ["o gato preto", "the black cat"] * 9
         >>> tokenizer = SubwordTokenizer.learn(lines, vocab_size=300)
         >>> size = tokenizer.vocab_size
         >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
-        >>> translator = Translator(TranslationModel(config), tokenizer)
+        >>> translator = Translator(Transformer(config), tokenizer)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = translator.export(folder, check=False)
         ...     print(path.name, (path / "saved_model.pb").exists())
         1 True
         """
-        self._check_weights()
         return formats.export(self, directory, format, precision, texts, check)
 
     def _serve(self, *served: tuple[Signature[Any], Callable]) -> None:
@@ -188,6 +188,17 @@ class TextModel(abc.ABC):
         self.signatures: dict[str, Any] = {  # of `tf.function`s
             signature.name: traced(method, **signature.specs()) for signature, method in served
         }
+        self._weights = [*self.model.weights]
+
+    @abc.abstractmethod
+    def _trace(self):
+        """Makes the graph functions of the model as it is."""
+
+    def _follow_model(self):
+        """Traces again if the model has other weights, as after `enable_lora` or `quantize`."""
+        now = self.model.weights
+        if len(now) != len(self._weights) or any(map(operator.is_not, now, self._weights)):
+            self._trace()
 
     @abc.abstractmethod
     def arguments(self) -> dict[str, Any]:
@@ -237,31 +248,12 @@ class TextModel(abc.ABC):
         texts = [utf8(text) for text in checked_texts(texts)]
         return tokenizer.encode(texts, self.max_length - 1).row_lengths().numpy() + 1
 
-    def _check_vocabulary(self, field, tokenizer, side=""):
-        size = getattr(getattr(self.model, "config", None), field, None)
+    def _check_vocabulary(self, size, tokenizer, side=""):
+        """Raises a ValueError if the model has fewer ids than a tokenizer; None is not known."""
         if size is not None and size < tokenizer.vocab_size:
             raise ValueError(
                 f"The model must have at least as many {side}ids as the {side}tokenizer. Received: "
                 f"{size} {side}ids in the model, {tokenizer.vocab_size} in the tokenizer"
-            )
-
-    def _check_positions(self, longest, received):
-        config = getattr(self.model, "config", None)
-        if getattr(config, "positions", None) == "learned" and longest > config.max_length:
-            raise ValueError(
-                f"The model has learned {config.max_length} positions, and texts cannot be longer. "
-                f"Received: {received}"
-            )
-
-    def _check_weights(self):
-        if self._traced_weights is None:
-            return
-        known = {id(weight) for weight in self._traced_weights}
-        if known != {id(weight) for weight in self.model.weights}:
-            kind = type(self).__name__
-            raise RuntimeError(
-                f"The layers have other weights than when this {kind} first answered, as after "
-                f"enable_lora or quantize. Make a new {kind} of the model"
             )
 
     def _answers(
@@ -270,7 +262,7 @@ class TextModel(abc.ABC):
         """The answers of a signature's function, by batches of texts of similar length."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1. Received: {batch_size}")
-        self._check_weights()
+        self._follow_model()
         function = self.signatures[signature.name]
         columns = [(inputs[name], dtype) for name, dtype in signature.inputs.items()]
         texts, _ = columns[0]
@@ -283,7 +275,6 @@ class TextModel(abc.ABC):
             batch = [tf.constant([values[i] for i in rows], dtype) for values, dtype in columns]
             outputs = {name: _lists(value.numpy()) for name, value in function(*batch).items()}
             answers.update(zip(rows, signature.read(outputs), strict=True))
-            self._traced_weights = self._traced_weights or [*self.model.weights]
         return [answers[row] for row in range(len(texts))]
 
 

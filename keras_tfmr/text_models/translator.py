@@ -1,6 +1,5 @@
 """Translators: a trained model with its tokenizers, from lists of texts to translations."""
 
-import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -11,6 +10,7 @@ import tensorflow as tf
 from keras_tfmr import decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.signatures import signature as signatures
+from keras_tfmr.models import TranslationModel
 from keras_tfmr.signatures.answers import Document, Explanation, Likelihood, Translation
 from keras_tfmr.signatures.inputs import pairs_of, terms_of, text_of, utf8
 from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike, restore
@@ -33,7 +33,8 @@ class Translator(TextModel):
     16 spans is translated in parts, and its score is their sum.
 
     Args:
-        model: A translation model with `start` and `explain`, such as `TranslationModel`.
+        model: A `TranslationModel`, ready or your own, of source ids and target ids, in this order;
+            or another model with its `start` and `explain`, as those of `keras_tfmr.recurrent`.
         source_tokenizer: A `SubwordTokenizer` for the texts.
         target_tokenizer: A `SubwordTokenizer` for the translations; the same by default.
         config: A `DecodingConfig`.
@@ -50,11 +51,11 @@ class Translator(TextModel):
         ValueError: If vocabularies or lengths do not fit the model, a pattern is wrong, or the
             vocabularies have no slots for what to protect.
 
-    >>> from keras_tfmr import SubwordTokenizer, TransformerConfig, TranslationModel
+    >>> from keras_tfmr import SubwordTokenizer, Transformer, TransformerConfig
     >>> tokenizer = SubwordTokenizer.learn(["o gato preto", "the black cat"] * 9, vocab_size=300)
     >>> size = tokenizer.vocab_size
     >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
-    >>> translator = Translator(TranslationModel(config), tokenizer)
+    >>> translator = Translator(Transformer(config), tokenizer)
     >>> [translation] = translator.translate([" "])
     >>> translation
     Translation(text='', score=0.0, truncated=False)
@@ -87,6 +88,17 @@ class Translator(TextModel):
         self._into: dict[str, Self] = {}
         both = self.source_tokenizer, self.target_tokenizer
         self.protection = Protection(protect, both, self.splitter)
+        self._trace()
+
+    def _trace(self):
+        self._parts = traced(self.protection.parts, text="string")
+        self._sentences = traced(self._translate_slotted, text="string")
+        self._search = traced(
+            self._searched,
+            source_ids=([None, None], tf.int32),
+            max_lengths=tf.int32,
+            num_certain=([], tf.int32),
+        )
         with_slots = [(signatures.TRANSLATE_WITH_TERMS, self._translate_with_terms)]
         self._serve(
             (signatures.TRANSLATE, self._translate),
@@ -98,13 +110,28 @@ class Translator(TextModel):
         )
 
     def _check(self):
-        for side, tokenizer in self.tokenizers.items():
-            self._check_vocabulary(f"{side}_vocab", tokenizer, f"{side} ")
-        self._check_positions(
-            max(self.max_source_length, self.config.max_length),
-            f"max_source_length={self.max_source_length}, "
-            f"config.max_length={self.config.max_length}",
-        )
+        model, source, target = self.model, None, None
+        if not (hasattr(model, "start") and hasattr(model, "explain")):
+            raise ValueError(
+                "The model must be a TranslationModel, or another with its `start` and `explain`. "
+                f"Received: {type(model).__name__} {model.name!r}"
+            )
+        if isinstance(model, TranslationModel):
+            ids = [tensor for tensor in model.inputs if tensor.dtype == "int32"]
+            if len(model.inputs) != 2 or len(ids) != 2 or model.graph.target_place != 1:
+                raise ValueError(
+                    "The model must have two inputs of int32 ids, source and target in this order. "
+                    f"Received: {[f'{tensor.name} {tensor.dtype}' for tensor in model.inputs]}"
+                )
+            target = model.output_shape[-1]
+            model.graph.embedding.check_length(self.config.max_length)
+            if model.graph.source_embedding is not None:
+                source = model.graph.source_embedding.vocab_size
+                model.graph.source_embedding.check_length(self.max_source_length)
+        elif isinstance(model, keras.Model):  # of keras_tfmr.recurrent
+            source, target = model.config.source_vocab, model.config.target_vocab
+        self._check_vocabulary(source, self.source_tokenizer, "source ")
+        self._check_vocabulary(target, self.target_tokenizer, "target ")
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -232,11 +259,6 @@ class Translator(TextModel):
             "protect": self.protection.protect,
         }
 
-    @functools.cached_property
-    def _parts(self):
-        """`Protection.parts` as one graph for all signatures."""
-        return traced(self.protection.parts, text="string")
-
     def _translate(self, text):
         """`text` string -> `translation` string, `score` float32, `truncated` bool, all [batch].
 
@@ -254,11 +276,6 @@ class Translator(TextModel):
         slotted = with_terms(*self.protection.slotted(text), terms, translations)
         outputs = self._best(self.protection.parts_of(*slotted))
         return outputs | {"translation": parted(outputs["translation"])}
-
-    @functools.cached_property
-    def _sentences(self):
-        """`_translate_slotted` as one graph for all batches of a document."""
-        return traced(self._translate_slotted, text="string")
 
     def _translate_slotted(self, text):
         """As `_translate`, of texts with slots, which get no others."""
@@ -418,16 +435,6 @@ class Translator(TextModel):
         max_lengths = tf.pad(max_lengths, [[0, tf.shape(source_ids)[0] - rows]])
         result = self._search(source_ids, max_lengths, tf.constant(num_certain))
         return decoding.DecodingResult(*(field[:rows] for field in result))
-
-    @functools.cached_property
-    def _search(self):
-        """`_searched` as one graph for all signatures."""
-        return traced(
-            self._searched,
-            source_ids=([None, None], tf.int32),
-            max_lengths=tf.int32,
-            num_certain=([], tf.int32),
-        )
 
     def _searched(self, source_ids, max_lengths, num_certain):
         """From ids and maximum lengths to the `DecodingResult`."""

@@ -76,9 +76,8 @@ class Adam(KerasAdam):
         self._most = value
 
 
-def make_optimizer(settings, model):
+def make_optimizer(settings, width):
     """The optimizer that a resolved `TrainingConfig` asks for; `noam` needs the model's width."""
-    width = getattr(model.config, "d_model", None) or model.config.units
     # Keras's schedules count batches, not updates.
     batches = settings.gradient_accumulation_steps
     peak, warmup = settings.learning_rate, settings.warmup_steps * batches

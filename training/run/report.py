@@ -175,8 +175,9 @@ def _attention(evaluator, text_model, text):
     if task.kind == "language":
         start = np.full((1, 1), tokenizer.bos_id, ids.dtype)
         ids = np.concatenate([start, ids[:, :-1]], axis=1)
-    stack = model.decoder if task.kind == "language" else model.encoder
-    scores = stack(ids, return_attention_scores=True)[1][-1].numpy()[0]
+    stack = model.get_layer("decoder" if task.kind == "language" else "encoder")
+    x = model.get_layer("embedding")(ids)
+    scores = stack(x, return_attention_scores=True)[1][-1].numpy()[0]
     tokens = [piece.decode() for piece in tokenizer.pieces(ids).numpy()[0]]
     return scores, tokens, tokens
 

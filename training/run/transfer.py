@@ -19,7 +19,7 @@ def assign(start, model):
     """Gives the weights to a new model of the same sizes; a classifier's labels may be others."""
     its = start.folder.model(start.weights)
     if start.kind == "classify":
-        model, its = model.encoder, its.encoder
+        model, its = (of.get_layer("encoder") for of in (model, its))
     for weight, value in zip(model.weights, its.weights, strict=True):
         weight.assign(value)
         if weight.path.endswith("bias"):

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from keras_tfmr._files import read_json
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.errors import PresetError
-from keras_tfmr.models import TransformerConfig, TranslationModel
+from keras_tfmr.models import Transformer, TransformerConfig, config_of
 from keras_tfmr.presets.content import Content
 from keras_tfmr.presets.languages import languages_of, with_abbreviations
 from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, joined
@@ -77,7 +77,7 @@ def read(folder: pathlib.Path, name: str, weights: bool, language: str | None) -
         raise PresetError(f"{folder}: {error}") from error
     source, target = (_tokenizer(folder, side, each) for side, each in vocabularies.items())
     source = source.into(language) if language else source
-    model = TranslationModel(model_config)
+    model = Transformer(model_config)
     banned, notes = _without_effect(options)
     if weights:
         assign(model, folder / WEIGHTS, vocabularies, banned)
@@ -165,7 +165,7 @@ def assign(
         arrays = load_file(path)
     except (SafetensorError, TypeError, OSError) as error:
         raise PresetError(f"cannot read {path.name}: {error}") from error
-    order = np.argsort(halves(model.config.d_model))
+    order = np.argsort(halves(config_of(model).d_model))
     for weight in weights_of(model):
         vocabulary = vocabularies[weight.side] if weight.side else None
         stored = [arrays.pop(n) for n in (weight.name, *weight.aliases) if n in arrays]

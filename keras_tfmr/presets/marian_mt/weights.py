@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_tfmr.models import config_of
+
 BIAS = "final_logits_bias"
 BANNED = -1e9  # a bias of logits with which the probability of an id is 0
 
@@ -31,24 +33,27 @@ class Weight(NamedTuple):
 
 def weights_of(model: keras.Model) -> list[Weight]:
     """All weights of a post-norm `TranslationModel` with sinusoidal positions."""
-    config, head = model.config, "lm_head.weight"
+    config, head = config_of(model), "lm_head.weight"
     source, target = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
-    embedding = model.decoder.embedding.tokens.embeddings
+    embedding = model.graph.embedding.tokens.embeddings
     tied = (head,) if config.tied_logits else ()
     if config.joint_vocab:
         shared = "model.shared.weight"
         found = [Weight(shared, embedding, False, 1, "target", (source, target, *tied))]
     else:
         found = [
-            Weight(source, model.encoder.embedding.tokens.embeddings, False, 1, "source"),
+            Weight(source, model.graph.source_embedding.tokens.embeddings, False, 1, "source"),
             Weight(target, embedding, False, 1, "target", tied),
         ]
-    logits = model.logits if config.tied_logits else model.logits.dense
-    if not config.tied_logits:
-        found.append(Weight(head, logits.kernel, True, 1, "target"))
-    found.append(Weight(BIAS, getattr(logits, "bias", None), side="target"))
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-        for number, layer in enumerate(stack.layers):
+    if config.tied_logits:
+        bias = model.graph.embedding.bias if config.logits_bias else None
+    else:
+        dense = model.get_layer("logits").dense
+        bias = dense.bias
+        found.append(Weight(head, dense.kernel, True, 1, "target"))
+    found.append(Weight(BIAS, bias, side="target"))
+    for side in ("encoder", "decoder"):
+        for number, layer in enumerate(model.get_layer(side).layers):
             name = f"model.{side}.layers.{number}"
             found += _of_attention(f"{name}.self_attn", layer.self_attention)
             if side == "decoder":

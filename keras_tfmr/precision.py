@@ -9,10 +9,10 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def with_precision(model, precision):
-    """A copy of a model with its weights in another precision, and LoRA merged into them.
+    """A model with its weights in another precision, and LoRA merged into them.
 
     Args:
-        model: A model of this package.
+        model: A functional model, or one of `keras_tfmr.recurrent`.
         precision: "float32" or "bfloat16".
 
     Returns:
@@ -30,21 +30,41 @@ def with_precision(model, precision):
             "A model that is quantised or made to decode stays in its precision, "
             f"{precision_of(model)}. Received: precision={precision!r}"
         )
-    copy = type(model).from_config({**model.get_config(), "dtype": precision})
-    assign(copy, merged_weights(model))
+    return copy_of(model, precision)
+
+
+def copy_of(model, precision):
+    """A copy of a model in a dtype policy, with weights of its own and LoRA merged into them."""
+
+    def layer_copy(layer):
+        return type(layer).from_config(in_policy(layer.get_config(), precision))
+
+    copy = keras.models.clone_model(model, clone_function=layer_copy)
+    if type(copy) is not type(model):  # a model of keras_tfmr.recurrent, which is built from sizes
+        copy = type(model).from_config({**model.get_config(), "dtype": precision})
+    values = merged_weights(model)
+    for weight in copy.weights:
+        weight.assign(values[weight.path])
     return copy
 
 
+def in_policy(config, precision):
+    """The config of a layer, and of the layers in it, with a dtype policy and without LoRA."""
+    config = {key: value for key, value in config.items() if not key.startswith("lora_")}
+    for key, value in config.items():
+        if isinstance(value, dict) and isinstance(value.get("config"), dict):  # another layer
+            config[key] = {**value, "config": in_policy(value["config"], precision)}
+    return {**config, "dtype": precision} if "dtype" in config else config
+
+
 def precision_of(model):
-    """The dtype policy of a model, or "int8" if layers of it have integer weights."""
-    if not isinstance(model, keras.Model):  # a `FastModel`
+    """The dtype policy of a model's layers, or "int8" if some have integer weights."""
+    if not isinstance(model, keras.Model):  # a finished model
         return model.precision
-    return "int8" if is_quantized(model) else model.dtype_policy.name
-
-
-def class_of(model):
-    """The class of a model, or of the one that a `FastModel` was made from."""
-    return type(model) if isinstance(model, keras.Model) else model.made_from
+    if is_quantized(model):
+        return "int8"
+    policies = {layer.dtype_policy.name for layer in model.layers if layer.weights}
+    return policies.pop() if len(policies) == 1 else "mixed"
 
 
 def is_quantized(model):
@@ -65,9 +85,3 @@ def merged_weights(model):
 def to_numpy(weight):
     """A weight as a float32 array; NumPy itself has no bfloat16."""
     return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")))
-
-
-def assign(model, values):
-    """Gives each weight of a model the value of its path."""
-    for weight in model.weights:
-        weight.assign(values[weight.path])

@@ -1,0 +1,298 @@
+"""Encoders and decoders of finished models, made of few operations: whole, and one step."""
+
+import math
+
+from keras import ops
+
+from keras_tfmr import compat
+from keras_tfmr.faster import backend
+from keras_tfmr.faster.parts import Part, Product, Table
+from keras_tfmr.faster.sublayers import (
+    CrossAttention,
+    FeedForward,
+    Heads,
+    Norm,
+    SelfAttention,
+    centered,
+    matrix,
+    side_by_side,
+)
+from keras_tfmr.layers import NoPositions, PositionalEmbedding
+from keras_tfmr.layers.masking import (
+    AttentionMask,
+    additive_mask,
+    causal_mask,
+    merge_masks,
+    zero_masked_rows,
+)
+from keras_tfmr.layers.relative_positions import RotaryPositions
+
+
+class Layer(Part):
+    """One layer of an encoder or decoder."""
+
+    def __init__(self, layer, cross):
+        self.self_attention = SelfAttention(layer.self_attention)
+        self.cross_attention = CrossAttention(layer.cross_attention) if cross else None
+        self.feed_forward = FeedForward(layer.feed_forward)
+
+
+class Embedding(Part):
+    """Token vectors and position vectors, added up.
+
+    Args:
+        layer: A `PositionalEmbedding`.
+        centers: Whether the sum shall have mean 0.
+        tables: Those made so far, by what they are made of: source and target may share one.
+    """
+
+    def __init__(self, layer, centers, tables):
+        self.norm = None if layer.norm is None else Norm(layer.norm)
+        self.centers, plain = centers, layer.norm is None
+        key = id(layer), centers and plain
+        if key not in tables:
+            vectors = ops.cast(layer.tokens.embeddings, "float32")
+            vectors = vectors * math.sqrt(layer.d_model) if layer.scaled else vectors
+            tables[key] = Table(centered(vectors) if centers and plain else vectors)
+        self.tokens, self.positions = tables[key], None
+        if not isinstance(layer.positions, NoPositions):
+            self.positions = layer.positions
+
+    def finish_own(self, precision, as_variables):
+        if as_variables and self.positions is not None:
+            self.positions = copied(self.positions)
+
+    def position_vectors(self, count):
+        """float32 `[count, d_model]`, or None."""
+        if self.positions is None:
+            return None
+        vectors = ops.cast(self.positions(ops.arange(count, dtype="int32")), "float32")
+        return centered(vectors) if self.centers and self.norm is None else vectors
+
+    def __call__(self, ids, vectors):
+        """int32 `[...]` and their position vectors → float32 `[..., d_model]`."""
+        x = self.tokens(ids)
+        x = x if vectors is None else x + vectors
+        if self.norm is None:
+            return x
+        x = self.norm(x)
+        return centered(x) if self.centers else x
+
+
+def copied(layer):
+    """A layer of positions with weights of its own."""
+    copy = type(layer).from_config(layer.get_config())
+    copy.build((None,))
+    copy.set_weights(layer.get_weights())
+    return copy
+
+
+class Stack(Part):
+    """An encoder or decoder with its embedding.
+
+    Args:
+        stack: An `Encoder`, `Decoder` or `CausalDecoder`.
+        embedding: The `PositionalEmbedding` before it.
+        cross: Whether its layers attend to a source.
+        folded: Whether the last norm is part of the products that follow, by `fold`.
+        tables: As for `Embedding`.
+    """
+
+    def __init__(self, stack, embedding, *, cross, folded, tables):
+        self.layers = [Layer(layer, cross) for layer in stack.layers]
+        centers = self.layers[0].feed_forward.residual.centers
+        self.embedding = Embedding(embedding, centers, tables)
+        self.norm = None if stack.norm is None else Norm(stack.norm, folded=folded)
+        self.d_model, self.folded = stack.d_model, folded
+        self.relative = stack.relative_positions
+
+    def finish_own(self, precision, as_variables):
+        if as_variables and self.relative is not None:
+            self.relative = copied(self.relative)
+
+    @property
+    def last_norm(self):
+        """The norm that nothing but what follows the stack follows."""
+        return self.norm or self.layers[-1].feed_forward.residual.norm
+
+    def fold(self, kernel, bias):
+        """The kernel and bias of a product of what this stack gives."""
+        return self.norm.fold(kernel, bias) if self.norm and self.folded else (kernel, bias)
+
+    def last(self, x):
+        """What the stack gives, of what its last layer gives."""
+        if self.norm is None:
+            return x
+        return self.norm.unit(x) if self.folded else self.norm(x)
+
+    def relations(self, queries, keys):
+        """The rotation and the bias of scores by positions int32 `[query]`, `[key]`, or None."""
+        if self.relative is None:
+            return None, None
+        if isinstance(self.relative, RotaryPositions):
+            return self.relative(queries), None
+        return None, self.relative(queries, keys)
+
+    def whole(self, ids, causal, mask=None, source=None, source_mask=None):
+        """All positions of ids int32 `[rows, length]` at once.
+
+        Args:
+            ids: int32 tensor `[rows, length]`.
+            causal: Whether a position attends to none that comes after it.
+            mask: bool `[rows, length]`, which positions may be attended to; None for all.
+            source, source_mask: As `Source` gives them.
+
+        Returns:
+            float32 `[rows * length, d_model]`; lists over layers of keys and values, of the scores
+            of self-attention and of cross-attention.
+        """
+        _, length = shape = ops.shape(ids)
+        x = self.embedding(ids, self.embedding.position_vectors(length))
+        x = ops.reshape(x, (-1, self.d_model))
+        positions = ops.arange(length, dtype="int32")
+        rotation, bias = self.relations(positions, positions)
+        masks = [None if mask is None else mask[:, None, None]]
+        masks += [causal_mask(length, length)[None, None]] * causal
+        merged = merge_masks(masks, bias)
+        caches, scores, cross_scores = [], [], []
+        for i, layer in enumerate(self.layers):
+            x, cache, own = layer.self_attention.whole(x, shape, merged, rotation)
+            caches.append(cache)
+            scores.append(own)
+            if layer.cross_attention is not None:
+                x, own = layer.cross_attention(x, shape, source[i], source_mask)
+                cross_scores.append(own)
+            x = layer.feed_forward(x)
+        return self.last(x), caches, scores, cross_scores
+
+    def step(self, tokens, index, caches, vectors, room, beams=1, source=None, source_mask=None):
+        """One token after those in the caches.
+
+        Args:
+            tokens: int32 `[rows]`.
+            index: int32 scalar, the position.
+            caches: A list over layers.
+            vectors: What `position_vectors` gave.
+            room: The number of tokens that a cache has room for where shapes are fixed.
+            beams: The rows of an example of the source.
+            source, source_mask: As `Source` gives them.
+
+        Returns:
+            float32 `[rows, d_model]`, and the caches with these tokens.
+        """
+        x = self.embedding(tokens, None if vectors is None else compat.take(vectors, index))
+        keys = ops.arange(room if backend.fixed_shapes() else index + 1, dtype="int32")
+        rotation, bias = self.relations(ops.reshape(index, (1,)), keys)
+        mask = None if bias is None else AttentionMask(bias)
+        if backend.fixed_shapes():
+            mask = merge_masks([(keys <= index)[None, None, None]], bias)._replace(attends=None)
+        new_caches = []
+        for i, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
+            x, cache = layer.self_attention.step(x, cache, index, mask, rotation)
+            new_caches.append(cache)
+            if layer.cross_attention is not None:
+                x, _ = layer.cross_attention(x, (-1, beams), source[i], source_mask)
+            x = layer.feed_forward(x)
+        return self.last(x), new_caches
+
+
+class Source(Part):
+    """The keys and values of a source for all layers of a decoder, in one product.
+
+    Args:
+        decoder: A `Decoder`.
+        encoder: The `Stack` that makes the context, with its last norm folded; None if the context
+            is what the model's own layers give.
+    """
+
+    def __init__(self, decoder, encoder=None):
+        attentions = [layer.cross_attention.attention for layer in decoder.layers]
+        self.heads = [Heads(attention) for attention in attentions]
+        matrices = []
+        for heads, attention in zip(self.heads, attentions, strict=True):
+            matrices += [heads.key_matrix(attention), matrix(attention.value_dense)]
+        kernel, bias = side_by_side(*matrices)
+        if encoder is not None:
+            kernel, bias = encoder.fold(kernel, bias)
+        self.product = Product(f"{decoder.path}/source", kernel, bias)
+
+    def __call__(self, x, shape, mask):
+        """Keys and values of each layer, and the `AttentionMask` of the source or None.
+
+        Args:
+            x: Tensor `[rows * source, width]`, the context.
+            shape: (rows, source).
+            mask: bool `[rows, source]`, or None.
+        """
+        sources = []
+        parts = ops.split(self.heads[0].cut(self.product(x), shape), 2 * len(self.heads), axis=1)
+        mask = None if mask is None else additive_mask(mask[:, None, None])
+        for heads, keys, values in zip(self.heads, parts[::2], parts[1::2], strict=True):
+            sources.append((heads.keys(keys), zero_masked_rows(values, mask)))
+        return sources, mask
+
+
+LEAST_OVERFLOW = 64.0  # of a logit whose exp() could overflow in a sum over a vocabulary
+
+
+class Head(Part):
+    """The logits of what a decoder gives, by an `LMHead` or a `PositionalEmbedding` in reverse.
+
+    Attributes:
+        bounded: Whether no input of the decoder leads to a logit whose exp() overflows, so that
+            their sum needs no maximum. A norm gives no vector longer than √width. It is found by
+            `finish`, as the weights stay then.
+    """
+
+    def __init__(self, layer, stack):
+        if isinstance(layer, PositionalEmbedding):
+            kernel = ops.transpose(ops.cast(layer.tokens.embeddings, "float32"))
+            bias, place = None, layer.path
+            if layer.logits_bias:
+                bias = ops.cast(layer.bias, "float32")
+        else:
+            (kernel, bias), place = matrix(layer.dense), layer.dense.path
+        self.product = Product(place, *stack.fold(kernel, bias), exact_bias=True)
+        self.greatest = greatest_logit(*stack.last_norm.fold(kernel, bias))
+        self.bounded = False
+
+    def finish_own(self, precision, as_variables):
+        if as_variables:
+            self.bounded = float(self.greatest) < LEAST_OVERFLOW
+        self.greatest = None
+
+    def __call__(self, x):
+        """float32 `[rows, vocab]` of `x` `[rows, d_model]`."""
+        return self.product(x)
+
+    def normalised(self, x):
+        """Logits float32 `[rows, vocab]`; the logarithm of the sum of their exp() `[rows, 1]`."""
+        logits = self.product(x)
+        if not self.bounded:
+            return logits, ops.logsumexp(logits, axis=-1, keepdims=True)
+        return logits, ops.log(ops.sum(ops.exp(logits), axis=-1, keepdims=True))
+
+
+def greatest_logit(kernel, bias):
+    """The greatest logit of a vector of length √width: a float32 scalar."""
+    lengths = ops.sqrt(ops.sum(ops.square(kernel), axis=0))  # [vocab]
+    greatest = math.sqrt(kernel.shape[0]) * lengths
+    return ops.max(greatest if bias is None else greatest + ops.abs(bias))
+
+
+class OwnHead(Part):
+    """The logits of what a decoder gives, by layers of the model's own, called as they are.
+
+    Args:
+        model: A `keras.Model` from `[rows, length, d_model]` to logits `[rows, length, vocab]`.
+    """
+
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, x):
+        return ops.cast(self.model(x[:, None])[:, 0], "float32")
+
+    def normalised(self, x):
+        logits = self(x)
+        return logits, ops.logsumexp(logits, axis=-1, keepdims=True)

@@ -1,0 +1,137 @@
+"""What a model that somebody combined is made of, read from its graph by Keras's public API."""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from keras_tfmr.compat import keras_mask
+from keras_tfmr.config import Nested, Tensor
+from keras_tfmr.layers import CausalDecoder, Decoder, Encoder, PositionalEmbedding
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """The parts of a model around its decoder.
+
+    Fields:
+        target_place: The place of the target ids among the inputs of the model.
+        embedding: The `PositionalEmbedding` of the target ids.
+        decoder: The `Decoder` or `CausalDecoder`.
+        encode: From the other inputs to the decoder's context, and to its `context_mask` if it is
+            given one; None of a model without a context.
+        head: From the decoder's output to the logits.
+        encoder: The `Encoder`, if `encode` is an embedding and an encoder and nothing else.
+        source_embedding: The embedding before it.
+    """
+
+    target_place: int
+    embedding: PositionalEmbedding
+    decoder: Any
+    encode: keras.Model | None
+    head: keras.Model
+    encoder: Encoder | None = None
+    source_embedding: PositionalEmbedding | None = None
+
+    def encoded(self, source: Nested) -> tuple[Tensor, Tensor | None]:
+        """The context of the source, and its mask or None."""
+        context = keras.tree.flatten(self.encode(source))
+        return context[0], context[1] if len(context) > 1 else keras_mask(context[0])
+
+    def decoded(self, ids: Tensor, context: Tensor | None, mask: Tensor | None) -> Tensor:
+        """The logits of target ids `[rows, target]` and, with a context, of what was `encoded`."""
+        x = self.embedding(ids)
+        x = self.decoder(x) if context is None else self.decoder(x, context, context_mask=mask)
+        return self.head(x)
+
+
+def graph_of(model: keras.Model, decoder_class: type) -> Graph:
+    """The `Graph` of a functional model.
+
+    Raises:
+        ValueError: If its graph cannot be decoded; the error says why.
+    """
+    decoder = _only_decoder(model, decoder_class)
+    x, *others = keras.tree.flatten(decoder.input)
+    context = [tensor for tensor in others if tensor is not keras_mask(x)]
+    target, embedding = _embedding_of(model.inputs, x)
+    if target is None:
+        raise ValueError(
+            "The decoder's first input must be a PositionalEmbedding of an input of the model, the "
+            "target ids, and nothing may stand between them. Received: "
+            f"inputs {[tensor.name for tensor in model.inputs]}, decoder input {x}"
+        )
+    if len(model.outputs) != 1:
+        raise ValueError(f"The model must have one output. Received: {len(model.outputs)}")
+    arguments = _arguments(keras.Model(model.inputs, decoder.output), decoder)
+    allowed = ["context", "context_mask"] + ["mask"] * (len(context) < len(others))
+    if not_allowed := [name for name in arguments if name not in allowed]:
+        raise ValueError(
+            "The decoder must be called with `x`, `context` and `context_mask` alone. "
+            f"Received: {', '.join(not_allowed)}"
+        )
+    head = _connected(
+        decoder.output, model.outputs[0], "The logits must be made of the decoder's output alone"
+    )
+    head.supports_masking = True
+    place = [tensor is target for tensor in model.inputs].index(True)
+    if not context:
+        return Graph(place, embedding, decoder, None, head)
+    sources = [tensor for tensor in model.inputs if tensor is not target]
+    encode = _connected(
+        sources if len(sources) > 1 else sources[0],
+        context if len(context) > 1 else context[0],
+        "What the decoder attends to must be made of the other inputs, not of the target ids",
+    )
+    return Graph(place, embedding, decoder, encode, head, *_encoder(encode, context))
+
+
+def _only_decoder(model, decoder_class):
+    """The decoder of a model; an error unless there is exactly one."""
+    found = [layer for layer in model.layers if isinstance(layer, (Decoder, CausalDecoder))]
+    if len(found) != 1 or not isinstance(found[0], decoder_class):
+        received = ", ".join(type(layer).__name__ for layer in found) or "none"
+        raise ValueError(
+            f"The model must have exactly one decoder in its graph, a {decoder_class.__name__}. "
+            f"Received: {received}"
+        )
+    return found[0]
+
+
+def _embedding_of(inputs, x):
+    """The input and the `PositionalEmbedding` that `x` is made of; None and None if by others."""
+    for tensor in inputs:
+        try:
+            operations = keras.Model(tensor, x).operations
+        except ValueError:  # `x` is not made of this one, or not of it alone
+            continue
+        if len(operations) == 2 and isinstance(operations[1], PositionalEmbedding):
+            return tensor, operations[1]
+    return None, None
+
+
+def _connected(inputs, outputs, rule):
+    """A `keras.Model`; an error with the rule if the outputs are not made of the inputs."""
+    try:
+        return keras.Model(inputs, outputs)
+    except ValueError as error:
+        raise ValueError(f"{rule}. Received: {error}") from error
+
+
+def _arguments(model, layer):
+    """The names of the keyword arguments with which a model calls a layer."""
+    [called] = (found for found in model.get_config()["layers"] if found["name"] == layer.name)
+    given = called["inbound_nodes"][0]["kwargs"]
+    return [name for name, value in given.items() if value not in (None, False)]
+
+
+def _encoder(encode, context):
+    """The encoder and its embedding, if there is nothing else before the decoder."""
+    for encoder in encode.layers:
+        if isinstance(encoder, Encoder) and len(context) == 1 and encoder.output is context[0]:
+            x, *mask = keras.tree.flatten(encoder.input)
+            _, embedding = _embedding_of(encode.inputs, x)
+            own_mask = all(tensor is keras_mask(x) for tensor in mask)
+            if embedding is not None and own_mask and _arguments(encode, encoder) in ([], ["mask"]):
+                return encoder, embedding
+    return None, None

@@ -1,0 +1,36 @@
+"""What Keras's config of a model leaves out of the layers inside our layers."""
+
+import keras
+
+from keras_tfmr.compat import flatten_layers
+
+
+def layer_changes(model):
+    """{path of a layer: how it was changed after it was built}: quantised, or not trainable."""
+    changes = {}
+    for layer in flatten_layers(model):
+        change = {} if layer.trainable else {"trainable": False}
+        if layer.quantization_mode is not None:
+            change["quantized"] = layer.quantization_mode
+            how = getattr(layer, "quantization_config", None)
+            change["quantization_config"] = how and keras.saving.serialize_keras_object(how)
+        if change:
+            changes[_place(model, layer)] = change
+    return changes
+
+
+def apply_layer_changes(model, changes):
+    """Makes the changes of a saved model to a newly built one."""
+    for layer in flatten_layers(model):
+        change = changes.get(_place(model, layer), {})
+        # Setting this also sets it on the layer's own sublayers, which come later in this loop.
+        layer.trainable = change.get("trainable", True)
+        if "quantized" in change and layer.quantization_mode is None:  # else Keras has done so
+            how = change["quantization_config"]
+            how = how and keras.saving.deserialize_keras_object(how)
+            layer.quantize(change["quantized"], type_check=False, config=how)
+
+
+def _place(model, layer):
+    """The path of a layer in a model, "" for the model itself, whatever its name is."""
+    return "" if layer is model else layer.path
