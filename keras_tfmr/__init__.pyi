@@ -44,8 +44,8 @@ from .models import LanguageModel as LanguageModel
 from .models import MeanOverTokens as MeanOverTokens
 from .models import Transformer as Transformer
 from .models import TransformerClassifier as TransformerClassifier
-from .models import TransformerLanguageModel as TransformerLanguageModel
 from .models import TransformerConfig as TransformerConfig
+from .models import TransformerLanguageModel as TransformerLanguageModel
 from .models import TranslationModel as TranslationModel
 from .plots import plot_attention as plot_attention
 from .plots import plot_positional_encoding as plot_positional_encoding

@@ -13,11 +13,11 @@ from keras import tree
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.decoding import checks
 from keras_tfmr.faster.parts import Part, Product, check_int8
-from keras_tfmr.precision import PRECISIONS, copy_of, with_precision
 from keras_tfmr.faster.stack import OwnHead, Source, Stack
 from keras_tfmr.faster.step import CachedStep, checked_prompt, decoder_and_head, rest_of
 from keras_tfmr.faster.taken import encoder_taken
 from keras_tfmr.models import AttentionScores, LanguageModel, TranslationModel
+from keras_tfmr.precision import PRECISIONS, copy_of, with_precision
 
 
 def optimize_for_decoding(model, precision=None, examples=()):
@@ -50,7 +50,9 @@ def optimize_for_decoding(model, precision=None, examples=()):
     """
     decodes = isinstance(model, (TranslationModel, LanguageModel))
     if precision not in (None, "int8", *PRECISIONS):
-        raise ValueError(f"Expected a precision of {(*PRECISIONS, 'int8')}. Received: {precision!r}")
+        raise ValueError(
+            f"Expected a precision of {(*PRECISIONS, 'int8')}. Received: {precision!r}"
+        )
     if decodes and model.why_not_cached() is None:
         return unfinished(model, precision).finished(examples)
     if precision == "int8":

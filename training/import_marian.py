@@ -72,7 +72,7 @@ def prepare(options):
     folder = RunFolder(options.output)
     check_writable(folder.path, is_folder=True)
     begin(folder, {"folder": options.model}, overwrite=options.overwrite)
-    from keras_tfmr import Translator, models  # now: it imports TensorFlow
+    from keras_tfmr import Translator  # now: it imports TensorFlow
 
     translator = Translator.from_preset(options.model, language=options.language)
     if not translator.record["config"].get("published"):
@@ -82,6 +82,7 @@ def prepare(options):
 
 def import_to_folder(options, folder, translator):
     """Writes the model in place of a run, whose files stay until the new ones are complete."""
+    from keras_tfmr.models import config_of
     from keras_tfmr.presets.folder import PresetFolder
     from keras_tfmr.presets.save import write
     from training.command.disk import explained, write_atomically
@@ -105,7 +106,7 @@ def import_to_folder(options, folder, translator):
         report = REPORT.format(
             command=config["command"],
             published=published,
-            config=models.config_of(translator.model),
+            config=config_of(translator.model),
             decoding=", ".join(f"{n} {value}" for n, value in translator.config.to_dict().items()),
             notes="".join(f"- {line}\n" for line in published["notes"]),
         )

@@ -19,7 +19,9 @@ COMMON = {
 }
 
 
-def check_architecture(model: keras.Model, name: str, expected: dict[str, tuple]) -> TransformerConfig:
+def check_architecture(
+    model: keras.Model, name: str, expected: dict[str, tuple]
+) -> TransformerConfig:
     """The config of a model; an ExportError that names its first property that a format lacks.
 
     Args:

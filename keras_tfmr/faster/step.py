@@ -5,11 +5,10 @@ import copy
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr.faster import backend
-from keras_tfmr.compat import take
 from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.result import lengths_of
 from keras_tfmr.decoding.step import DecodingStep, select_rows
+from keras_tfmr.faster import backend
 from keras_tfmr.faster.stack import Head, OwnHead, Source, Stack
 from keras_tfmr.layers import LMHead, PositionalEmbedding
 

@@ -57,7 +57,8 @@ class CausalDecoderLayer(Block):
 
     def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
         super().__init__(d_model, num_heads, dff, **options)
-        self.self_attention = CausalSelfAttention(name="self_attention", **self.attention_options())
+        options = self.attention_options()
+        self.self_attention = CausalSelfAttention(name="self_attention", **options)
         self.feed_forward = self.make_feed_forward()
 
     def build(self, x_shape: Shape) -> None:
@@ -71,8 +72,8 @@ class CausalDecoderLayer(Block):
         return_attention_scores: bool = False, training: bool | None = None,
     ) -> Nested:  # fmt: skip
         x = self.self_attention(
-            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias, rotation=rotation,
-            return_attention_scores=return_attention_scores, training=training,
+            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+            rotation=rotation, return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
         x, *scores = x if return_attention_scores else (x,)
         x = self.feed_forward(x, training=training)  # [batch, length, d_model]
@@ -129,8 +130,9 @@ class DecoderLayer(Block):
 
     def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
         super().__init__(d_model, num_heads, dff, **options)
-        self.self_attention = CausalSelfAttention(name="self_attention", **self.attention_options())
-        self.cross_attention = CrossAttention(name="cross_attention", **self.attention_options())
+        options = self.attention_options()
+        self.self_attention = CausalSelfAttention(name="self_attention", **options)
+        self.cross_attention = CrossAttention(name="cross_attention", **options)
         self.feed_forward = self.make_feed_forward()
 
     def build(self, x_shape: Shape, context_shape: Shape) -> None:
@@ -146,8 +148,8 @@ class DecoderLayer(Block):
         return_attention_scores: bool = False, training: bool | None = None,
     ) -> Nested:  # fmt: skip
         x = self.self_attention(
-            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias, rotation=rotation,
-            return_attention_scores=return_attention_scores, training=training,
+            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+            rotation=rotation, return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
         x, *self_scores = x if return_attention_scores else (x,)
         x = self.cross_attention(

@@ -59,7 +59,8 @@ class EncoderLayer(Block):
 
     def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
         super().__init__(d_model, num_heads, dff, **options)
-        self.self_attention = GlobalSelfAttention(name="self_attention", **self.attention_options())
+        options = self.attention_options()
+        self.self_attention = GlobalSelfAttention(name="self_attention", **options)
         self.feed_forward = self.make_feed_forward()
 
     def build(self, x_shape: Shape) -> None:
@@ -73,8 +74,8 @@ class EncoderLayer(Block):
         return_attention_scores: bool = False, training: bool | None = None,
     ) -> Nested:  # fmt: skip
         x = self.self_attention(
-            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias, rotation=rotation,
-            return_attention_scores=return_attention_scores, training=training,
+            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+            rotation=rotation, return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
         x, *scores = x if return_attention_scores else (x,)
         x = self.feed_forward(x, training=training)  # [batch, length, d_model]

@@ -34,7 +34,8 @@ def config_of(model: keras.Model) -> TransformerConfig:
         model: A model, built by such a function, loaded from a file or cloned.
 
     Raises:
-        ValueError: If it has other layers, or encoder and decoder differ in what a config says once.
+        ValueError: If it has other layers, or encoder and decoder differ in what a config says
+            once.
 
     >>> from keras_tfmr import Transformer, TransformerConfig
     >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)

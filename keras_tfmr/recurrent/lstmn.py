@@ -10,10 +10,10 @@ from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
-from keras_tfmr.recurrent.over_time import over_time
 from keras_tfmr.models.language import log_prob
 from keras_tfmr.recurrent.configured import ConfiguredModel
 from keras_tfmr.recurrent.gru import RecurrentLayer
+from keras_tfmr.recurrent.over_time import over_time
 from keras_tfmr.recurrent.recurrent_configs import LSTMNConfig
 
 

@@ -8,8 +8,8 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.masking import additive_mask, masked_softmax
-from keras_tfmr.recurrent.over_time import over_time
 from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell, RecurrentLayer
+from keras_tfmr.recurrent.over_time import over_time
 from keras_tfmr.recurrent.recurrent_configs import RNNSearchConfig
 from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
 

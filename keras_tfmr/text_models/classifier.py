@@ -19,8 +19,8 @@ class Classifier(TextModel):
     """Labels texts with a model, its tokenizer and the names of its classes.
 
     Args:
-        model: A functional model from token ids `[batch, length]` to logits `[batch, classes]`, such as that
-            of `TransformerClassifier`.
+        model: A functional model from token ids `[batch, length]` to logits `[batch, classes]`,
+            such as that of `TransformerClassifier`.
         tokenizer: A `SubwordTokenizer`.
         labels: The names of the model's classes, in their order.
         max_length: Maximum number of tokens of a text, its end id included; a longer text is cut.

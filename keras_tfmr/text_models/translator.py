@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from keras_tfmr import decoding
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.models import TranslationModel
+from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import Document, Explanation, Likelihood, Translation
 from keras_tfmr.signatures.inputs import pairs_of, terms_of, text_of, utf8
 from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike, restore
