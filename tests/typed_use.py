@@ -56,19 +56,11 @@ def configure() -> None:
     TransformerConfig(dff="wide")  # type: ignore[arg-type]
 
 
-class OwnAttention(keras_tfmr.MultiHeadAttention):
-    def project_query(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
-        return super().project_query(2.0 * x, rotation)
-
-
 def build(config: TransformerConfig, ids: Tensor) -> None:
-    layer = keras_tfmr.EncoderLayer(8, 2, 16, num_kv_heads=1, norm=keras_tfmr.RMSNormalization())
-    layer.build((None, None, 8))
-    keras_tfmr.EncoderLayer(8, 2, 16, num_kv_heads="one")  # type: ignore[arg-type]
-    decoder = keras_tfmr.Decoder(2, 8, 2, 16, vocab_size=9, norm_first=True)
-    decoder.cache(3, 5)
-    decoder.context_cache(layer(ids))
-    model = keras_tfmr.TranslationModel(config)
+    keras_tfmr.EncoderLayer(8, 2, 16, num_kv_heads=1, norm=keras_tfmr.RMSNormalization())
+    keras_tfmr.GlobalSelfAttention(2, 4, num_kv_heads="one")  # type: ignore[arg-type]
+    model = keras_tfmr.Transformer(config)
+    assert_type(model, keras_tfmr.TranslationModel)
     model.compile("adam", keras_tfmr.LabelSmoothedCrossEntropy(0.1))
     model.start(ids, max_length="8")  # type: ignore[arg-type]
     assert_type(model.explain(ids, ids)[1], keras_tfmr.models.AttentionScores)

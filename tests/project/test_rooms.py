@@ -19,8 +19,9 @@ keras_tfmr.text_models
 keras_tfmr.export
 keras_tfmr.presets keras_tfmr.client
 keras_tfmr.signatures
-keras_tfmr.faster keras_tfmr.recurrent
+keras_tfmr.finished keras_tfmr.recurrent
 keras_tfmr.models keras_tfmr.text
+keras_tfmr.faster keras_tfmr.precision
 keras_tfmr.decoding keras_tfmr.metrics
 keras_tfmr.layers keras_tfmr.losses keras_tfmr.schedules
 keras_tfmr._checks keras_tfmr._files keras_tfmr.compat keras_tfmr.config keras_tfmr.plots
