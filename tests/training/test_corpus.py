@@ -156,7 +156,7 @@ def test_duplicates_are_found_across_files_and_compositions(tmp_path, monkeypatc
     assert [*pile.read()] == [(0, "pão", "bread"), (0, "pão", "loaf")] and len(pile) == 2
     assert pile.counts == {"lines": 11, "empty": 4, "long": 1, "duplicate": 4}
     monkeypatch.setattr("training.corpus.unique.SORTED", 100)  # keys that are sorted together
-    keys = np.random.default_rng(0).integers(0, 700, 2000).astype(np.uint64)
+    keys = np.random.default_rng(0).integers(0, 700, 2000).astype(np.uint64) << np.uint64(54)
     assert keys[first_of_equal(keys)].tolist() == list(dict.fromkeys(keys.tolist()))
 
 

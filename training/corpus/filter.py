@@ -28,7 +28,6 @@ RATIO = 2.2  # a side may be at most this many times as long as is usual for its
 SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
 WORDY = 8  # minimum letters of a side whose language is identified
 PROBABLE = 0.02  # below this probability of the expected language, the language is another one
-_SPACES = str.maketrans("\t\n\r", "   ")  # within a cell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,15 +66,19 @@ def cleaned(pairs, rules, counts):
         rules: The `Rules`.
         counts: A Counter, which counts all pairs as `lines`, and the dropped ones by reason.
     """
-    for pair in pairs:
-        source, target = (
-            unicodedata.normalize("NFC", side.translate(_SPACES)).strip() for side in pair
-        )
+    for source, target in pairs:
+        source, target = composed(source), composed(target)
         counts["lines"] += 1
         if reason := reason_to_drop(source, target, rules):
             counts[reason] += 1
         else:
             yield source, target
+
+
+def composed(side):
+    """A side in NFC, on one line, stripped."""
+    side = side.replace("\t", " ").replace("\n", " ").replace("\r", " ")
+    return unicodedata.normalize("NFC", side).strip()
 
 
 def reason_to_drop(source, target, rules):
@@ -94,11 +97,13 @@ def reason_to_drop(source, target, rules):
 
 
 def has_text(side):
-    """Whether a side has a character that can be seen.
+    """Whether a stripped side has a character that can be seen.
 
     >>> has_text("a"), has_text(""), has_text("\u200b \u200b")  # spaces of no width
     (True, False, False)
     """
+    if side.isprintable():
+        return side != ""
     return any(char.isprintable() and char != " " for char in side)
 
 

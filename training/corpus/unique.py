@@ -10,7 +10,7 @@ import numpy as np
 from training.command.disk import RunError, appending
 from training.corpus.filter import cleaned
 
-SORTED = 1 << 22  # keys that are sorted together
+SORTED = 1 << 20  # keys that are sorted together
 
 
 class UniquePairs:
@@ -61,7 +61,7 @@ class UniquePairs:
 
     def drop_shared(self, sources, targets):
         """Drops the pairs with one of these sentences, which are held out."""
-        numbers = np.flatnonzero(self.kept)
+        numbers = itertools.compress(itertools.count(), self.kept)
         shared = [
             number
             for number, (_, source, target) in zip(numbers, self.read(), strict=True)
@@ -88,8 +88,9 @@ def first_of_equal(keys):
     >>> first_of_equal(np.array([3, 1, 3, 2, 1], np.uint64)).tolist()
     [True, True, False, True, False]
     """
-    first, shares = np.zeros(len(keys), bool), np.uint64(len(keys) // SORTED + 1)
-    for share in range(int(shares)):
-        places = np.flatnonzero(keys % shares == share)
+    first, shares = np.zeros(len(keys), bool), len(keys) // SORTED + 1
+    ends = [(share << 64) // shares for share in range(shares + 1)]
+    for begin, end in itertools.pairwise(ends):
+        places = np.flatnonzero((keys >= np.uint64(begin)) & (keys <= np.uint64(end - 1)))
         first[places[np.unique(keys[places], return_index=True)[1]]] = True
     return first
