@@ -39,7 +39,7 @@ class TranslationModel(keras.Model):
     that treat each position alone.
 
     Args:
-        inputs: The `keras.Input`s, a list or a dictionary.
+        inputs: A list or dictionary of `keras.Input`.
         outputs: The logits `[batch, target, vocab]`; those at position t predict token t + 1.
         name: The name of the model.
 
