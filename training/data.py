@@ -4,7 +4,6 @@
 of the run makes its batches from these.
 """
 
-import contextlib
 import itertools
 from typing import NamedTuple
 
@@ -104,7 +103,7 @@ def check_unchanged(encoded, before, folder):
 
 
 def encode(settings, folder, known=None):
-    """Reads, cleans and encodes the corpora of a run; learns the tokenizers.
+    """Reads and encodes the corpora of a run into a folder, which is deleted if that fails.
 
     Args:
         settings: The settings.
@@ -114,26 +113,32 @@ def encode(settings, folder, known=None):
     Returns:
         The `Encoded` and its tokenizers.
     """
+    store.delete(folder)
+    folder.mkdir(parents=True)
+    try:
+        return read_and_encode(settings, folder, known)
+    except BaseException:
+        store.delete(folder)
+        raise
+
+
+def read_and_encode(settings, folder, known):
+    """The stages from files to ids: see `encode`."""
     corpora = corpora_of(settings)
     tags = [corpus.tag for corpus in corpora]
     protect = protection(settings, tags)
+    rules = rules_of(settings, corpora)
+    rows = [corpus.rows(settings) for corpus in corpora]
+    unique = UniquePairs(folder / store.TEXT, rows, rules)
+    check_any(unique, corpora, unique.counts)
+    sets = take_held_out(settings, corpora, unique)
+    tokenizers = known or learn(settings, unique, tags, protect)
+    if settings.task == "classify":
+        tokenizers = tokenizers[0], labels_of(unique, sets)
+    pairs = as_learned(unique.read(), tags, protect)
     files = [path for corpus in corpora for paths in corpus.files() for path in paths]
-    store.delete(folder)
-    folder.mkdir(parents=True)
-    with contextlib.ExitStack() as unfinished:
-        unfinished.callback(store.delete, folder)
-        rules = rules_of(settings, corpora)
-        rows = [corpus.rows(settings) for corpus in corpora]
-        unique = UniquePairs(folder / store.TEXT, rows, rules)
-        check_any(unique, corpora, unique.counts)
-        sets = take_held_out(settings, corpora, unique)
-        tokenizers = known or learn(settings, unique, tags, protect)
-        if settings.task == "classify":
-            tokenizers = tokenizers[0], labels_of(unique, sets)
-        pairs = as_learned(unique.read(), tags, protect)
-        encoded = store.write(folder, pairs, len(corpora), tokenizers, sets, files, unique.counts)
-        unique.path.unlink()
-        unfinished.pop_all()
+    encoded = store.write(folder, pairs, len(corpora), tokenizers, sets, files, unique.counts)
+    unique.path.unlink()
     return encoded, tokenizers
 
 

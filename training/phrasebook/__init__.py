@@ -42,7 +42,7 @@ def everyday():
 def cells(line, task):
     """What a task learns of a line of three columns: the cells of a line of `--data`.
 
-    >>> cells("Ele vem.\tHe's coming.\tdoing", "classify")
+    >>> cells("Ele vem.\\tHe's coming.\\tdoing", "classify")
     ['Ele vem.', 'doing']
     """
     portuguese, english, kind = line.split("\t")
