@@ -4,7 +4,9 @@ import gc
 
 
 def start():
-    import keras_tfmr.recurrent  # noqa: F401  registers these layers, and all others
+    import keras  # noqa: F401  first, so that the package registers its classes
+
+    import keras_tfmr  # noqa: F401
 
     gc.freeze()  # Keras asks for a collection per quantised weight
 
