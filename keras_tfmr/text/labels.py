@@ -18,7 +18,7 @@ class Labels:
         names: list of str.
 
     >>> Labels(["bad", "good"]).encode_lines(["good", "bad"])
-    (array([2, 1], dtype=uint16), array([0, 1, 2]))
+    (array([2, 1], dtype=int32), array([0, 1, 2]))
     """
 
     def __init__(self, names):
@@ -51,5 +51,5 @@ class Labels:
                 raise PresetError(
                     f"expected known labels, found one that no other line has: {line[:80]!r}"
                 )
-        ids = np.array([self._ids[line] for line in lines], np.uint16)
+        ids = np.array([self._ids[line] for line in lines], np.int32)
         return ids, np.arange(len(lines) + 1)

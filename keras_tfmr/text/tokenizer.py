@@ -1,12 +1,15 @@
 """Tokenizers: text to subword ids and back, by SentencePiece's ops inside the graph."""
 
+import functools
 import io
+import itertools
 import os
 import pathlib
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import sentencepiece
@@ -15,10 +18,13 @@ import tensorflow_text as tf_text
 
 from keras_tfmr import compat
 from keras_tfmr.config import Tensor
-from keras_tfmr.text.lines import SPACE_SIGN, SPACE_SIGN_ESCAPED, LineEncoder, prepared
 from keras_tfmr.text.spans import PRIVATE_BYTE, SLOTS
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
+
+# SentencePiece writes a space as U+2581 and cannot tell it from a U+2581 in the text. The latter is
+# replaced by a code point that Unicode guarantees never to assign.
+SPACE_SIGN, _ESCAPED = "\u2581", "\U0010fffe"
 
 # Maximum length of a subword in characters, and how many further ones leave it as it is.
 _PIECE_CHARACTERS, _MARGIN = 16, 64
@@ -47,7 +53,6 @@ class Tokenizer(tf.Module):
         vocab_size: The number of ids; by default, those of the model.
 
     Attributes:
-        lines: A `LineEncoder`, which encodes without TensorFlow.
         slot_ids: The ids of `SLOTS`; empty if the vocabulary lacks some of them.
         slot_like_ids: The ids of other subwords and bytes that slots could be written with.
 
@@ -71,7 +76,6 @@ class Tokenizer(tf.Module):
         specials = tuple(piece.decode() for piece in self._ops.id_to_string(range(4)).numpy())
         if specials != SPECIALS:
             raise ValueError(f"ids 0 to 3 of the model must be {SPECIALS}. Received: {specials}")
-        self.lines = LineEncoder(self.model_bytes, self.vocab_size)
         self.slot_ids, self.slot_like_ids = self._find_slots()
 
     def _find_slots(self):
@@ -83,8 +87,10 @@ class Tokenizer(tf.Module):
         alike = {i for i, piece in enumerate(pieces) if begin[0] in piece or piece == begin[1]}
         return tuple(ids), tuple(sorted(alike.difference(ids)))
 
-    def __reduce__(self) -> tuple[Any, ...]:  # for other processes
-        return type(self), (self.model_bytes,)
+    @functools.cached_property
+    def _processor(self):
+        """SentencePiece itself, for lines outside the graph."""
+        return sentencepiece.SentencePieceProcessor(model_proto=self.model_bytes)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes a SentencePiece model file atomically."""
@@ -186,16 +192,22 @@ class Tokenizer(tf.Module):
         return tf.where(known, tf.reshape(self._ops.id_to_string(flat), tf.shape(ids)), "")
 
     def encode_lines(self, lines: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes many lines outside the graph, to the same ids as `encode`, in little memory.
+        """Encodes lines outside the graph, to the same ids as `encode`.
 
         Args:
             lines: iterable of str.
 
         Returns:
-            `values` [subwords of all lines], uint16 if the vocabulary allows it, else int32, and
-            `offsets` int64 [lines + 1]: line i is `values[offsets[i]:offsets[i + 1]]`.
+            `values` int32 [subwords of all lines], and `offsets` int64 [lines + 1]: line i is
+            `values[offsets[i]:offsets[i + 1]]`.
         """
-        return self.lines.encode_lines(lines)
+        rows = self._line_ids(lines)
+        lengths = np.array([0, *map(len, rows)], np.int64)
+        return np.fromiter(itertools.chain.from_iterable(rows), np.int32), np.cumsum(lengths)
+
+    def _line_ids(self, lines):
+        """The ids of each line, outside the graph."""
+        raise NotImplementedError
 
     def _encode(self, texts, max_length):
         """Strings [batch] -> ids, ragged int32 [batch, (subwords)], and whether texts were cut."""
@@ -215,9 +227,6 @@ class SubwordTokenizer(Tokenizer):
 
     Args:
         model_bytes: A SentencePiece model with the ids above and byte fallback, as `learn` makes.
-
-    Attributes:
-        lines: A `LineEncoder`, which encodes without TensorFlow.
 
     Raises:
         ValueError: If the bytes are not such a model.
@@ -263,7 +272,7 @@ class SubwordTokenizer(Tokenizer):
             ValueError: If there is no text, or `vocab_size` is too small for its characters.
         """
         symbols = list(symbols)
-        lines = [prepared(line) for line in _spaced(lines, max_lines)]
+        lines = [_prepared(line) for line in _spaced(lines, max_lines)]
         if not any(line.strip() for line in lines):
             raise ValueError(f"no text to learn a vocabulary from in {len(lines)} lines")
         model = io.BytesIO()
@@ -305,14 +314,14 @@ class SubwordTokenizer(Tokenizer):
         guard = tf.fill([ids.nrows(tf.int32), 1], self._guard)
         texts = self._ops.detokenize(tf.concat([guard, ids], axis=1))
         texts = tf.strings.regex_replace(texts, _GUARDED, "", replace_global=False)
-        texts = tf.strings.regex_replace(texts, SPACE_SIGN_ESCAPED, SPACE_SIGN)
+        texts = tf.strings.regex_replace(texts, _ESCAPED, SPACE_SIGN)
         return valid_utf8(texts)
 
     def _encode(self, texts, max_length):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
         # Composed first, so that the cut below counts the characters that subwords are made of.
         texts = tf_text.normalize_utf8(valid_utf8(texts), "NFC")
-        texts = tf.strings.regex_replace(texts, SPACE_SIGN, SPACE_SIGN_ESCAPED)
+        texts = tf.strings.regex_replace(texts, SPACE_SIGN, _ESCAPED)
         if max_length is None:
             return self._ops.tokenize(texts), tf.zeros(tf.shape(texts), bool)
         head = tf.strings.substr(texts, 0, most_characters(max_length), unit="UTF8_CHAR")
@@ -320,6 +329,14 @@ class SubwordTokenizer(Tokenizer):
         truncated = tf.strings.length(head) < tf.strings.length(texts)
         truncated |= ids.row_lengths() > tf.cast(max_length, tf.int64)
         return ids[:, :max_length], truncated
+
+    def _line_ids(self, lines):
+        return self._processor.encode([_prepared(line) for line in lines], num_threads=1)
+
+
+def _prepared(line):
+    """What `_encode` does before SentencePiece, outside the graph."""
+    return unicodedata.normalize("NFC", line).replace(SPACE_SIGN, _ESCAPED)
 
 
 def _spaced(lines, most):

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_tfmr._files import read_json
-from keras_tfmr.text.lines import id_type
 from training.command.disk import RunError, appending, mapped, record, sha256, write_json
 from training.corpus.filter import REASONS, summary
 
@@ -113,6 +112,11 @@ def write(folder, pairs, corpora, tokenizers, sets, paths, dropped):
     return opened(folder, index)
 
 
+def id_type(vocab_size):
+    """The smallest type that holds the ids."""
+    return np.uint16 if vocab_size <= 2**16 else np.int32
+
+
 def write_ids(folder, pairs, tokenizers):
     """Encodes pairs into files; a Counter of the pairs of each corpus."""
     counts, ends = collections.Counter(), [0, 0]
@@ -125,7 +129,7 @@ def write_ids(folder, pairs, tokenizers):
             counts.update(corpora)
             for side, (tokenizer, lines) in enumerate(zip(tokenizers, columns, strict=True)):
                 values, offsets = tokenizer.encode_lines(lines)
-                files[2 * side].write(values.tobytes())
+                files[2 * side].write(values.astype(id_type(tokenizer.vocab_size)).tobytes())
                 files[2 * side + 1].write((ends[side] + offsets[1:]).tobytes())
                 ends[side] += len(values)
     return counts

@@ -13,8 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 
 from keras_tfmr import compat
 from keras_tfmr.signatures.inputs import utf8
-from keras_tfmr.text.lines import SPACE_SIGN, LineEncoder
-from keras_tfmr.text.tokenizer import SPECIALS, Tokenizer, valid_utf8
+from keras_tfmr.text.tokenizer import SPACE_SIGN, SPECIALS, Tokenizer, valid_utf8
 
 _KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
 _TAG = r"^\s*>>[^<>\s]+<<"
@@ -68,9 +67,6 @@ class MarianTokenizer(Tokenizer):
         self.target_languages = tuple(tag[2:-2] for tag in self._tag_ids)
         own = next(iter(spec.accept_language), None)
         self.target_language, self._own_tag = own and own[2:-2], self._tag_ids.get(own)
-        self.lines = _MarianLines(
-            self.model_bytes, self.vocab_size, self._tag_ids, self._own_tag, self.unknown_id
-        )
 
     def into(self, language):
         language = language.strip("<>")
@@ -84,7 +80,7 @@ class MarianTokenizer(Tokenizer):
         if self._own_tag is not None or not self._tag_ids:
             return []
         texts = (utf8(text).decode(errors="replace") for text in texts)
-        return [number for number, text in enumerate(texts) if self.lines.split(text)[0] is None]
+        return [number for number, text in enumerate(texts) if self._split(text)[0] is None]
 
     def decode(self, ids):
         """As in the base; unknown ids are skipped, too."""
@@ -118,28 +114,20 @@ class MarianTokenizer(Tokenizer):
             texts = tf.where(own, rest, texts)
         return texts, tf.RaggedTensor.from_tensor(ids[:, None], padding=self.pad_id)
 
+    def _line_ids(self, lines):
+        rows = []
+        for line in lines:
+            tag, text = self._split(line)
+            tag = self._own_tag if tag is None else tag
+            ids = self._processor.piece_to_id(self._processor.encode(text, out_type=str))
+            ids = [i if i < self.vocab_size else self.unknown_id for i in ids]
+            rows.append(ids if tag is None else [tag, *ids])
+        return rows
 
-class _MarianLines(LineEncoder):
-    """A `LineEncoder` of a `MarianTokenizer`, with {tag: id}, and the id of its own tag or None."""
-
-    def __init__(self, model_bytes, vocab_size, tag_ids, own_tag, unknown_id):
-        super().__init__(model_bytes, vocab_size)
-        self.tag_ids, self.own_tag, self.unknown_id = tag_ids, own_tag, unknown_id
-
-    def ids(self, lines):
-        tags, texts = zip(*map(self.split, lines), strict=True)
-        rows = self.processor.encode(list(texts), out_type=str, num_threads=1)
-        encoded = []
-        for tag, row in zip(tags, map(self.processor.piece_to_id, rows), strict=True):
-            tag = self.own_tag if tag is None else tag
-            ids = [i if i < self.vocab_size else self.unknown_id for i in row]
-            encoded.append(ids if tag is None else [tag, *ids])
-        return encoded
-
-    def split(self, line):
+    def _split(self, line):
         """The id of the known tag that a line begins with, or None, and the text behind it."""
         match = re.match(_TAG, line)
-        tag = self.tag_ids.get(match.group().strip()) if match else None
+        tag = self._tag_ids.get(match.group().strip()) if match else None
         return (None, line) if tag is None else (tag, line[match.end() :])
 
 
