@@ -19,7 +19,8 @@ SPLITS = {"train": 3, "validation": 2, "test": 1}
 
 
 @pytest.fixture(autouse=True)
-def forgotten():
+def kept_nowhere(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
     yield
     data_sets.opened.cache_clear()
 
