@@ -144,7 +144,7 @@ class MultiHeadAttention(TransformerLayer):
         _checks.same_length(value, key)
         _checks.same_batch(query=query.shape, value=value.shape, key=key.shape)
 
-        queries, keys, values = self._project(query, key, value, rotation)
+        queries, keys, values = self.project(query, key, value, rotation)
         masks = self._masks(query, key, attention_mask, value_mask, key_mask)
         if position_bias is not None:
             sizes = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
@@ -161,8 +161,10 @@ class MultiHeadAttention(TransformerLayer):
         y = self._output(zero_masked_rows(heads, mask))  # [batch, query, output_shape]
         return (y, zero_masked_rows(scores, mask)) if return_attention_scores else y
 
-    def _project(self, query, key, value, rotation):
-        """Queries, keys and values `[batch, heads, length, dim]`; queries are over √key_dim."""
+    def project(
+        self, query: Tensor, key: Tensor, value: Tensor, rotation: Nested | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, divided by √key_dim, keys and values `[batch, heads, length, dim]`."""
         queries = self._split_heads(self.query_dense(query), self.key_dim)
         keys = self._split_heads(self.key_dense(key), self.key_dim)
         values = self._split_heads(self.value_dense(value), self.value_dim)
