@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
-from keras_tfmr.decoding import checks
 from keras_tfmr.faster.parts import Part, Product, check_int8
 from keras_tfmr.faster.stack import OwnHead, Source, Stack
 from keras_tfmr.faster.step import CachedStep, checked_prompt, decoder_and_head, rest_of
@@ -223,7 +223,7 @@ class FinishedLanguageModel(FinishedModel):
 
     def start(self, batch, num_beams=1, *, max_length):
         """As `LanguageModel.start`."""
-        checks.values("batch", batch, "int32", 0, checks.LARGEST)
+        _checks.values("batch", batch, "int32", 0, _checks.LARGEST)
         model = self.read()
         step = CachedStep(model.decoder, model.head, num_beams, max_length)
         return step, step.start(batch)

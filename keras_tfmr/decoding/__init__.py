@@ -1,13 +1,13 @@
 """Greedy decoding, beam search and sampling over a `DecodingStep`.
 
 What enters: a step and its first cache, a `DecodingConfig`, the `Examples` of a batch, and for
-sampling a `Sampling`; each checks itself with `checks`. What leaves: a `DecodingResult`. A search
+sampling a `Sampling`; each checks itself. What leaves: a `DecodingResult`. A search
 knows nothing of layers. It runs eagerly, inside `tf.function`, in a SavedModel, under XLA and under
 `jax.jit`.
 
-A token is made in this order: `step` says what a search knows of a model, `transformer_step` makes
-its log-probabilities, `constraints` forbids tokens, `topk` or `sampling` selects among the rest,
-`searches` extends the hypotheses and `loop` repeats.
+A token is made in this order: a model's `step` makes its log-probabilities, `constraints` forbids
+tokens, `topk` or `sampling` selects among the rest, `searches` extends the hypotheses and `loop`
+repeats.
 """
 
 from keras_tfmr.decoding.decoding_config import DecodingConfig

@@ -5,8 +5,8 @@ import copy
 import numpy as np
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.compat import take
-from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.result import length_penalty, lengths_of
 from keras_tfmr.decoding.step import select_rows
 from keras_tfmr.decoding.topk import last_axis
@@ -33,7 +33,7 @@ class Constraints:
         limits = examples.max_lengths
         if limits is None:
             limits = ops.zeros_like(self.bos_ids) + longest
-        limits = checks.values("max_lengths", limits, "int32", 0, longest)
+        limits = _checks.values("max_lengths", limits, "int32", 0, longest)
         self.max_lengths = ops.clip(limits, 0, longest)  # [batch]
         if room is not None:
             self.max_lengths = ops.minimum(self.max_lengths, room)
@@ -46,7 +46,7 @@ class Constraints:
         self.bits = 2 ** np.arange(len(self.slot_ids), dtype="int32")
         self.greatest = max(*self.banned_ids, *self.eos_ids, *self.slot_ids)
         names = ("bos_ids", "eos_id", "banned_ids", "slot_ids", "prefix")
-        asked = {name: checks.known(getattr(examples, name)) for name in names}
+        asked = {name: _checks.known(getattr(examples, name)) for name in names}
         self.asked = {  # the greatest id of each argument, where it is known
             name: ids.max() for name, ids in asked.items() if ids is not None and ids.size
         }
@@ -134,7 +134,7 @@ class Constraints:
 
     def _checked_vocab(self, values):
         """The size of the vocabulary; a ValueError if the step gave something else, or ids do."""
-        checks.shaped("the step's log-probabilities", values, rows=self.rows(), vocab=None)
+        _checks.shaped("the step's log-probabilities", values, rows=self.rows(), vocab=None)
         vocab = last_axis(values)
         for name, greatest in self.asked.items():
             if isinstance(vocab, int) and greatest >= vocab:

@@ -4,8 +4,8 @@ import dataclasses
 
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Config, Tensor
-from keras_tfmr.decoding import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,17 +47,17 @@ class DecodingConfig(Config):
     def __post_init__(self) -> None:
         beams, longest, n = self.num_beams, self.max_length, self.num_return_sequences
         self.__dict__.update(  # which a frozen dataclass allows: with Python's own numbers
-            num_beams=checks.integer("num_beams", beams, 1),
-            num_return_sequences=checks.integer("num_return_sequences", n, 1, num_beams=beams),
-            max_length=checks.integer("max_length", longest, 1),
-            min_length=checks.integer("min_length", self.min_length, 0, max_length=longest),
-            max_length_extra=checks.integer("max_length_extra", self.max_length_extra, 0),
+            num_beams=_checks.integer("num_beams", beams, 1),
+            num_return_sequences=_checks.integer("num_return_sequences", n, 1, num_beams=beams),
+            max_length=_checks.integer("max_length", longest, 1),
+            min_length=_checks.integer("min_length", self.min_length, 0, max_length=longest),
+            max_length_extra=_checks.integer("max_length_extra", self.max_length_extra, 0),
             # The early exit relies on a length penalty that does not fall with the length.
-            length_penalty=checks.number("length_penalty", self.length_penalty),
-            length_penalty_offset=checks.number(
+            length_penalty=_checks.number("length_penalty", self.length_penalty),
+            length_penalty_offset=_checks.number(
                 "length_penalty_offset", self.length_penalty_offset
             ),
-            max_length_ratio=checks.number(
+            max_length_ratio=_checks.number(
                 "max_length_ratio", self.max_length_ratio, positive=True
             ),
         )
@@ -68,8 +68,8 @@ class DecodingConfig(Config):
         >>> np.array(DecodingConfig(max_length=64).max_lengths(np.array([1, 10, 100]))).tolist()
         [11, 38, 64]
         """
-        lengths = checks.tensor(
-            "source_lengths", source_lengths, "int32", 0, checks.LARGEST, batch=None
+        lengths = _checks.tensor(
+            "source_lengths", source_lengths, "int32", 0, _checks.LARGEST, batch=None
         )
         longest = ops.floor(self.max_length_ratio * ops.cast(lengths, "float32"))
         longest = longest + self.max_length_extra  # as floats, which do not overflow

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Tensor
-from keras_tfmr.decoding import checks
 
 MOST_SLOTS = 31  # a bit of an int32 for each; the last one is its sign
 
@@ -50,9 +50,9 @@ class Examples:
 
     def __post_init__(self) -> None:
         eos_ids: Any = self.eos_id if np.ndim(self.eos_id) else (self.eos_id,)
-        eos_ids = checks.token_ids("eos_id", eos_ids, 1)  # 0 is padding
-        banned_ids = checks.token_ids("banned_ids", self.banned_ids, 0)
-        slot_ids = checks.token_ids("slot_ids", self.slot_ids, 1)
+        eos_ids = _checks.token_ids("eos_id", eos_ids, 1)  # 0 is padding
+        banned_ids = _checks.token_ids("banned_ids", self.banned_ids, 0)
+        slot_ids = _checks.token_ids("slot_ids", self.slot_ids, 1)
         if not eos_ids:
             raise ValueError("eos_id must be an id or several; received none")
         others = {*slot_ids} - {*eos_ids, *banned_ids}
@@ -67,7 +67,7 @@ class Examples:
                 "slots must be given for slot_ids, and for nothing else; received "
                 f"slot_ids={slot_ids}, slots={self.slots}"
             )
-        bos_ids = checks.tensor("bos_ids", self.bos_ids, "int32", 0, checks.LARGEST, batch=None)
+        bos_ids = _checks.tensor("bos_ids", self.bos_ids, "int32", 0, _checks.LARGEST, batch=None)
         batch = bos_ids.shape[0]
         fields: dict[str, Any] = {
             "bos_ids": bos_ids,
@@ -76,10 +76,10 @@ class Examples:
             "slot_ids": slot_ids,
         }
         if self.prefix is not None:
-            fields["prefix"] = checks.padded_ids("prefix", self.prefix, batch=batch, length=None)
-        for name, most in (("max_lengths", checks.LARGEST), ("slots", 2 ** len(slot_ids) - 1)):
+            fields["prefix"] = _checks.padded_ids("prefix", self.prefix, batch=batch, length=None)
+        for name, most in (("max_lengths", _checks.LARGEST), ("slots", 2 ** len(slot_ids) - 1)):
             if (value := getattr(self, name)) is not None:
-                fields[name] = checks.tensor(name, value, "int32", 0, most, batch=batch)
+                fields[name] = _checks.tensor(name, value, "int32", 0, most, batch=batch)
         self.__dict__.update(fields)  # which a frozen dataclass allows
 
 
@@ -108,10 +108,10 @@ def slots_due(
             "Source and target must have the same slots; received "
             f"{len(source_slot_ids)} source_slot_ids and {len(target_slot_ids)} target_slot_ids"
         )
-    source_ids = checks.tensor(
-        "source_ids", source_ids, "int32", 0, checks.LARGEST, batch=None, source=None
+    source_ids = _checks.tensor(
+        "source_ids", source_ids, "int32", 0, _checks.LARGEST, batch=None, source=None
     )
-    slots = np.array(checks.token_ids("source_slot_ids", source_slot_ids, 1), "int32")
+    slots = np.array(_checks.token_ids("source_slot_ids", source_slot_ids, 1), "int32")
     occurs = ops.any(ops.equal(source_ids[:, :, None], slots), axis=1)  # [batch, slots]
     due = ops.where(occurs, 2 ** np.arange(len(slots), dtype="int32"), np.int32(0))
     return {"slot_ids": target_slot_ids, "slots": ops.sum(due, axis=1)}

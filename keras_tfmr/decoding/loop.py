@@ -9,16 +9,14 @@ import copy
 import numpy as np
 from keras import ops, tree
 
+from keras_tfmr import _checks
 from keras_tfmr.compat import take
-from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
 from keras_tfmr.decoding.step import DecodingStep, select_rows
 
 # While the batch shrinks, examples that have ended leave it as soon as a quarter has, and so many:
 # to leave costs a copy of the caches.
 SHRINK_THRESHOLD = 4
-# A cache that does not grow by itself is resized after this many steps, and then they leave, too.
-RESIZE_INTERVAL = 8
 
 
 class Search:
@@ -66,27 +64,25 @@ class Search:
         """A ValueError if a cache without a `reorder` of its own has other rows than hypotheses."""
         rows = self.constraints.rows()
         for leaf in tree.flatten(cache):
-            if len(leaf.shape) and not checks.fits(leaf.shape[0], rows):
+            if len(leaf.shape) and not _checks.fits(leaf.shape[0], rows):
                 raise ValueError(
                     f"Each tensor of the cache must have batch * num_beams={rows} rows; "
                     f"received shape {tuple(leaf.shape)}"
                 )
 
-    def _run(self, *loop, end=None, few=0):
-        """Adds tokens up to the position `end`, or until at most `few` examples are unfinished."""
+    def _run(self, *loop, few=0):
+        """Adds tokens until at most `few` examples are unfinished."""
 
         def going(position, cache, hypotheses):
-            more = ops.sum(ops.cast(self.unfinished(hypotheses), "int32")) > few
-            return more if end is None else (position < end) & more
+            return ops.sum(ops.cast(self.unfinished(hypotheses), "int32")) > few
 
         return ops.while_loop(going, self.extend, loop)
 
     def _run_shrinking(self, position, cache, hypotheses):
         """Runs of some steps, each for the examples that have not ended.
 
-        Batch and cache size are known at run time only, so that one traced loop serves all.
+        The size of the batch is known at run time only, so that one traced loop serves all.
         """
-        resized = type(self.step).resize is not DecodingStep.resize
 
         def run(examples, position, cache, hypotheses, results):
             left, count = self._of(examples), ops.shape(examples)[0]
@@ -95,12 +91,7 @@ class Search:
                 count > 4 * SHRINK_THRESHOLD, count // 4, np.int32(SHRINK_THRESHOLD)
             )
             few = ops.where(count > leaving, count - leaving, np.int32(0))
-            end = None
-            if resized:
-                end = (position // RESIZE_INTERVAL + 1) * RESIZE_INTERVAL
-                end = ops.minimum(end, self.max_length)
-                cache = left.step.resize(cache, end)
-            position, cache, hypotheses = left._run(position, cache, hypotheses, end=end, few=few)
+            position, cache, hypotheses = left._run(position, cache, hypotheses, few=few)
             results = tree.map_structure(
                 lambda old, new: ops.scatter_update(old, examples[:, None], new),
                 results,
@@ -112,10 +103,6 @@ class Search:
             return take(examples, going_on), position, cache, hypotheses, results
 
         examples = ops.nonzero(self.unfinished(hypotheses))[0]
-        if resized:
-            # A size that TensorFlow knows while it traces could not grow; it does not look in here.
-            (none,) = ops.while_loop(lambda size: size < 0, lambda size: (size,), (position,))
-            cache = self.step.resize(cache, none)
         cache = self.step.select_state(cache, examples)
         first = position, cache, select_rows(hypotheses, examples)
         loop = (examples, *first, self.result(hypotheses))

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Tensor
-from keras_tfmr.decoding import checks
 
 
 class DecodingResult(NamedTuple):
@@ -57,8 +57,8 @@ def length_penalty(lengths: Tensor, alpha: float, offset: float = 5.0) -> Tensor
     >>> float(length_penalty([7], alpha=1.0, offset=0.0)[0])
     7.0
     """
-    alpha, offset = checks.number("alpha", alpha), checks.number("offset", offset)
-    lengths = checks.values("lengths", lengths, "int32", 0, checks.LARGEST)
+    alpha, offset = _checks.number("alpha", alpha), _checks.number("offset", offset)
+    lengths = _checks.values("lengths", lengths, "int32", 0, _checks.LARGEST)
     lengths = ops.maximum(ops.cast(lengths, "float32"), 1.0)
     return ops.power((offset + lengths) / (offset + 1.0), alpha)
 
@@ -84,10 +84,10 @@ def score(logits: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
     (-2.7726, 2)
     """
     logits = ops.cast(logits, "float32")
-    checks.shaped("logits", logits, batch=None, target=None, vocab=None)
+    _checks.shaped("logits", logits, batch=None, target=None, vocab=None)
     batch, target, vocab = logits.shape
-    last = vocab - 1 if isinstance(vocab, int) else checks.LARGEST
-    target_ids = checks.tensor(
+    last = vocab - 1 if isinstance(vocab, int) else _checks.LARGEST
+    target_ids = _checks.tensor(
         "target_ids", target_ids, "int32", 0, last, batch=batch, target=target
     )
     log_probs = ops.log_softmax(logits, axis=-1)

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Tensor
-from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.topk import most_probable
 
 # The lowest difference, in nats, from the most probable token whose exp() is not 0 in float32.
@@ -73,14 +73,14 @@ class Sampling:
                 f"Give either seed or noise; received seed={self.seed}, noise={self.noise}"
             )
         if self.seed is not None and not isinstance(self.seed, keras.random.SeedGenerator):
-            checks.integer("seed", self.seed, 0, uint32=2**32 - 1)
+            _checks.integer("seed", self.seed, 0, uint32=2**32 - 1)
         noise, top_k, top_p = self.noise, self.top_k, self.top_p
         if noise is not None:
-            noise = checks.tensor("noise", noise, "float32", 0.0, _BELOW_ONE, batch=None, n=None)
+            noise = _checks.tensor("noise", noise, "float32", 0.0, _BELOW_ONE, batch=None, n=None)
             if noise.shape[1] == 0:
                 raise ValueError("noise must hold a number for each example; received none")
-        number = {"dtype": "float32", "check": checks.number, "positive": True}
-        whole = {"dtype": "int32", "check": checks.integer, "least": 1}
+        number = {"dtype": "float32", "check": _checks.number, "positive": True}
+        whole = {"dtype": "int32", "check": _checks.integer, "least": 1}
         vars(self).update(  # which a frozen dataclass allows
             noise=noise,
             temperature=_option("temperature", self.temperature, **number),
@@ -95,12 +95,12 @@ class Sampling:
         if noise is None:
             shape = (ops.shape(zeros)[0], constraints.config.max_length)
             noise = keras.random.uniform(shape, dtype="float32", seed=self.seed)
-        checks.shaped("noise", noise, batch=batch, n=None)
+        _checks.shaped("noise", noise, batch=batch, n=None)
         options = []
         for name in ("temperature", "top_k", "top_p"):
             option = getattr(self, name)
             if len(np.shape(option)):
-                checks.shaped(name, option, batch=batch)
+                _checks.shaped(name, option, batch=batch)
             options.append(ops.cast(zeros, "float32") + option)  # [batch]
 
         def choose(log_probs, position, examples):
@@ -116,11 +116,11 @@ class Sampling:
 
 def _option(name, value, *, dtype, check, **span):
     """A number that the check accepts, or the tensor `[batch]` of numbers of any sign."""
-    numbers = checks.known(value)
+    numbers = _checks.known(value)
     if numbers is not None and numbers.ndim == 0:
         return check(name, numbers.item(), **span)
     axes = {"batch": None} if len(np.shape(value)) else {}
-    return ops.cast(checks.tensor(name, value, dtype, -_FINITE, _FINITE, **axes), "float32")
+    return ops.cast(_checks.tensor(name, value, dtype, -_FINITE, _FINITE, **axes), "float32")
 
 
 def _draw(log_probs, noise, temperature, top_k, top_p):

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops, tree
 
+from keras_tfmr import _checks
 from keras_tfmr._checks import instance
 from keras_tfmr.compat import take
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.decoding import checks
 from keras_tfmr.decoding.constraints import Constraints
 from keras_tfmr.decoding.decoding_config import DecodingConfig
 from keras_tfmr.decoding.examples import Examples
@@ -84,7 +84,7 @@ def search(
     step = step if isinstance(step, DecodingStep) else FunctionStep(step)
     instance("config", config, DecodingConfig)
     instance("examples", examples, Examples)
-    room = checks.known(step.max_length)  # None for any number, and for one known in a run only
+    room = _checks.known(step.max_length)  # None for any number, and for one known in a run only
     if room is not None and room < config.max_length:
         raise ValueError(
             f"The step was started for max_length={room} tokens; "
@@ -97,7 +97,9 @@ def search(
         )
     constraints = Constraints(config, examples, step.max_length if room is None else None)
     n = config.num_return_sequences
-    certain = n if num_certain is None else checks.tensor("num_certain", num_certain, "int32", 1, n)
+    certain = (
+        n if num_certain is None else _checks.tensor("num_certain", num_certain, "int32", 1, n)
+    )
     if choose is not None:
         if config.num_beams > 1:
             raise ValueError(f"`choose` needs num_beams=1; received {config.num_beams}")
@@ -179,8 +181,8 @@ class ChosenSearch(SingleSearch):
         log_probs = values - normaliser
         tokens = self.chosen(log_probs, position, self.examples)
         rows, vocab = log_probs.shape
-        last = vocab - 1 if isinstance(vocab, int) else checks.LARGEST
-        tokens = checks.tensor("a choice", tokens, "int32", 0, last, rows=rows)
+        last = vocab - 1 if isinstance(vocab, int) else _checks.LARGEST
+        tokens = _checks.tensor("a choice", tokens, "int32", 0, last, rows=rows)
         gained = ops.take_along_axis(log_probs, tokens[:, None], axis=1)[:, 0]
         counted = self.constraints.behind_prefix(position) >= 0
         return tokens, ops.where(counted | (gained == -np.inf), gained, 0.0)

@@ -6,9 +6,9 @@ from typing import Any
 
 from keras import ops, tree
 
+from keras_tfmr import _checks
 from keras_tfmr.compat import take
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.decoding import checks
 
 
 class DecodingStep(abc.ABC):
@@ -25,9 +25,8 @@ class DecodingStep(abc.ABC):
             if only the run of a graph knows it; hypotheses then end there.
         num_beams: The number of hypotheses that it was started for; None for any number.
         shrinks: Whether shapes may change during a search. If so, examples that have ended leave
-            the batch, and the cache grows: the time depends on the lengths that are decoded, not
-            on the greatest. XLA and JAX need fixed shapes: set it to False before a search inside
-            `tf.function(jit_compile=True)`.
+            the batch, and a cache may grow: the time depends on the lengths that are decoded, not
+            on the greatest. XLA and JAX need fixed shapes.
 
     >>> class Bigrams(DecodingStep):
     ...     table = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
@@ -49,7 +48,8 @@ class DecodingStep(abc.ABC):
 
         Args:
             tokens: int32 `[rows]`, the last token of each row.
-            cache: Nested tensors; shapes and dtypes stay the same between two calls of `resize`.
+            cache: Nested tensors; dtypes stay the same, and shapes unless the step
+                `shrinks`.
 
         Returns:
             float32 `[rows, vocab]`, the normalised log-probabilities of the next token, and the
@@ -73,14 +73,6 @@ class DecodingStep(abc.ABC):
         By default, takes these rows of every leaf, except leaves of rank 0.
         """
         return select_rows(cache, rows)
-
-    def resize(self, cache: Nested, cache_size: Any) -> Nested:
-        """The cache with room for so many tokens, an int32 scalar; used if the step `shrinks`.
-
-        By default the same, and then a search does not stop for it: a cache that has room for all
-        tokens, or grows by itself.
-        """
-        return cache
 
     def select_step(self, examples: Tensor) -> "DecodingStep":
         """The step for some of the examples, int32 `[n]`; used if it `shrinks`."""
@@ -117,9 +109,9 @@ class FunctionStep(DecodingStep):
             )
         self.function = function
         if max_length is not None:
-            self.max_length = checks.integer("max_length", max_length, 1)
+            self.max_length = _checks.integer("max_length", max_length, 1)
         if num_beams is not None:
-            self.num_beams = checks.integer("num_beams", num_beams, 1)
+            self.num_beams = _checks.integer("num_beams", num_beams, 1)
 
     def next(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Nested]:
         return self.function(tokens, cache)

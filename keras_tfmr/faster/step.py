@@ -5,7 +5,7 @@ import copy
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr.decoding import checks
+from keras_tfmr import _checks
 from keras_tfmr.decoding.result import lengths_of
 from keras_tfmr.decoding.step import DecodingStep, select_rows
 from keras_tfmr.faster import backend
@@ -28,8 +28,8 @@ class CachedStep(DecodingStep):
 
     def __init__(self, decoder, head, num_beams, max_length, source=None, source_mask=None):
         self.decoder, self.head = decoder, head
-        self.num_beams = checks.integer("num_beams", num_beams, 1)
-        self.max_length = self.room = checks.integer("max_length", max_length, 1)
+        self.num_beams = _checks.integer("num_beams", num_beams, 1)
+        self.max_length = self.room = _checks.integer("max_length", max_length, 1)
         self.source, self.source_mask = source, source_mask
         if source_mask is not None:  # values are 0 where there is no source
             self.source_mask = source_mask._replace(attends=None)
@@ -73,7 +73,7 @@ class CachedStep(DecodingStep):
             prompt: int32 `[batch, length]`, padded with 0 at the end.
         """
         batch, length = ops.shape(prompt)
-        known = checks.known(prompt)
+        known = _checks.known(prompt)
         if known is not None:
             index = max(int((known != 0).sum(axis=1).min(initial=length)) - 1, 0)
         elif backend.fixed_shapes():
@@ -124,7 +124,7 @@ def decoder_and_head(graph, *, cross, tables):
 
 def checked_prompt(prompt, vocab_size):
     """Prompts int32 `[batch, length]`, each up to its first padding; or a ValueError."""
-    prompt = checks.padded_ids("prompt", prompt, vocab_size - 1, 1, batch=None, length=None)
+    prompt = _checks.padded_ids("prompt", prompt, vocab_size - 1, 1, batch=None, length=None)
     # Where no error can be raised, nothing comes behind padding.
     ended = ops.cumsum(ops.cast(ops.equal(prompt, 0), "int32"), axis=1) > 0
     return ops.where(ended, 0, prompt)

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.decoding import checks, score
+from keras_tfmr.decoding import score
 from keras_tfmr.faster.step import CachedStep, checked_prompt, rest_of
 from keras_tfmr.faster.taken import why_not_cached
 from keras_tfmr.layers import CausalDecoder
@@ -74,7 +74,7 @@ class LanguageModel(keras.Model):
         Raises:
             ValueError: If a number is not positive, or the model has learned fewer positions.
         """
-        checks.values("batch", batch, "int32", 0, checks.LARGEST)
+        _checks.values("batch", batch, "int32", 0, _checks.LARGEST)
         self.graph.embedding.check_length(max_length)
         if self.why_not_cached() is None:
             step = CachedStep.of_layers(self.graph, num_beams, max_length)

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_tfmr.decoding import checks
+from keras_tfmr import _checks
 from keras_tfmr.decoding.step import DecodingStep
 
 
@@ -22,8 +22,8 @@ class WholeSequenceStep(DecodingStep):
     """
 
     def __init__(self, graph, num_beams, max_length, context=None, mask=None):
-        self.num_beams = checks.integer("num_beams", num_beams, 1)
-        self.max_length = checks.integer("max_length", max_length, 1)
+        self.num_beams = _checks.integer("num_beams", num_beams, 1)
+        self.max_length = _checks.integer("max_length", max_length, 1)
         self.graph = graph
         self.context = None if context is None else ops.repeat(context, num_beams, axis=0)
         self.mask = None if mask is None else ops.repeat(mask, num_beams, axis=0)

@@ -9,10 +9,10 @@ import pytest
 from decoding_toys import assert_same, decode, hypotheses
 from helpers import random_ids, randomize, to_numpy
 from keras import ops
+from keras_tfmr.decoding.transformer_step import TransformerStep
 
 from keras_tfmr import TransformerConfig, TranslationModel
 from keras_tfmr.decoding import Sampling, loop, score
-from keras_tfmr.decoding.transformer_step import TransformerStep
 
 START, END, VOCAB = 2, 3, 40
 VARIANTS = {

@@ -10,10 +10,10 @@ import pytest
 from decoding_toys import decode, hypotheses
 from helpers import compiled, randomize, to_numpy
 from keras import ops
+from keras_tfmr.faster.optimize import optimize_for_decoding
 
 from keras_tfmr import LanguageModel, TransformerConfig, decoding
 from keras_tfmr.decoding import DecodingConfig, Examples, FunctionStep, Sampling
-from keras_tfmr.faster.optimize import optimize_for_decoding
 
 BEAMS, VOCAB, END = 2, 6, 1
 NO_NUMBERS = (math.nan, "1", [1.0])

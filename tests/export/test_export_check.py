@@ -5,12 +5,12 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras_tfmr.faster.precision import with_precision
 from tensorflow.core.protobuf import saved_model_pb2
 from text_models import Plain, tiny_model, tiny_translator
 
 from keras_tfmr import compat
 from keras_tfmr.export import check, graph_edits, known_answers, served_ops, warmup
-from keras_tfmr.faster.precision import with_precision
 
 TEXT = tf.TensorSpec([None], tf.string, name="text")
 

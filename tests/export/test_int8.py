@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras_tfmr.faster.optimize import optimize_for_decoding
 from text_models import LINES, Plain, tiny_translator
 
 from keras_tfmr import TransformerConfig, TranslationModel
@@ -18,7 +19,6 @@ from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.export.write import METADATA_FILE
 from keras_tfmr.faster import optimize, parts
-from keras_tfmr.faster.optimize import optimize_for_decoding
 from keras_tfmr.faster.parts import Product
 
 # oneDNN then takes a processor without VNNI, whatever this one is.

@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 from decoding_toys import assert_same, decode, hypotheses
 from helpers import OPTIONS, flat_numpy, random_ids, randomize, to_numpy
+from keras_tfmr.faster.decoder import FastModel
+from keras_tfmr.faster.optimize import optimize_for_decoding, takes
+from keras_tfmr.faster.precision import with_precision
 
 from keras_tfmr.decoding import score, slots_due
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export.other_engines import COMMON, check_architecture
-from keras_tfmr.faster.decoder import FastModel
-from keras_tfmr.faster.optimize import optimize_for_decoding, takes
-from keras_tfmr.faster.precision import with_precision
 from keras_tfmr.layers import MultiHeadAttention
 from keras_tfmr.models import LanguageModel, SequenceClassifier, TransformerConfig, TranslationModel
 
