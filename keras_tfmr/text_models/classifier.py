@@ -129,9 +129,10 @@ class Classifier(TextModel):
 def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:
     """The labels as a list of str; raises a ValueError unless there is one for each class."""
     labels = list(labels)
-    if len(labels) != model.num_classes or len(set(labels)) != len(labels):
+    classes = model.output_shape[-1]
+    if len(labels) != classes or len(set(labels)) != len(labels):
         raise ValueError(
-            f"The model has {model.num_classes} classes, each of which needs a label of its own. "
+            f"The model has {classes} classes, each of which needs a label of its own. "
             f"Received: {labels}"
         )
     if not all(isinstance(label, str) and label for label in labels):
