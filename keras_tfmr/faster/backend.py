@@ -1,4 +1,4 @@
-"""What differs between Keras's backends in a step of decoding: caches, and one product."""
+"""What differs between Keras's backends in a step of decoding: caches, a product, a split."""
 
 import keras
 from keras import ops
@@ -63,3 +63,15 @@ def matmul_transposed(x, y):
     import tensorflow as tf
 
     return tf.matmul(x, y, transpose_b=True)
+
+
+def split(x, sizes, axis):
+    """`x` cut into pieces of these sizes along an axis.
+
+    `ops.split` takes places, from which TensorFlow would compute the sizes in seven operations.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return ops.split(x, [sum(sizes[:i]) for i in range(1, len(sizes))], axis=axis)
+    import tensorflow as tf
+
+    return tf.split(x, sizes, axis=axis)

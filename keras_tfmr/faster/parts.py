@@ -147,6 +147,9 @@ class Product(Part):
         y = y if self.bias is None else ops.add(y, self.bias)
         return y if self.then is None else self.then(y)
 
+    def read(self):
+        return self if self.sees else super().read()  # a copy would keep what it sees to itself
+
     def finish_own(self, precision, as_variables):
         if precision == "int8" and self.large:
             return self.round()

@@ -181,10 +181,12 @@ class Stack(Part):
             float32 `[rows, d_model]`, and the caches with these tokens.
         """
         x = self.embedding(tokens, None if vectors is None else compat.take(vectors, index))
-        keys = ops.arange(room if backend.fixed_shapes() else index + 1, dtype="int32")
-        rotation, bias = self.relations(ops.reshape(index, (1,)), keys)
-        mask = None if bias is None else AttentionMask(bias)
-        if backend.fixed_shapes():
+        rotation = mask = None
+        if self.relative is not None or backend.fixed_shapes():
+            keys = ops.arange(room if backend.fixed_shapes() else index + 1, dtype="int32")
+            rotation, bias = self.relations(ops.reshape(index, (1,)), keys)
+            mask = None if bias is None else AttentionMask(bias)
+        if backend.fixed_shapes():  # the room behind the token is empty
             mask = merge_masks([(keys <= index)[None, None, None]], bias)._replace(attends=None)
         new_caches = []
         for i, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):

@@ -208,7 +208,8 @@ class SelfAttention(Part):
     def _projected(self, x, shape, rotation):
         heads = self.heads
         y = heads.cut(self.inputs(self.residual.before(x)), shape)
-        queries, keys, values = ops.split(y, [heads.heads, heads.heads + heads.kv_heads], axis=1)
+        sizes = [heads.heads, heads.kv_heads, heads.kv_heads]
+        queries, keys, values = backend.split(y, sizes, axis=1)
         return heads.queries(queries, rotation), heads.keys(keys, rotation), values
 
     def cache(self, rows, room):
