@@ -1,159 +1,184 @@
-"""The real model under the decoders: the cache, the batch and the compiler change nothing."""
+"""Real models under the decoders: neither caches, batch nor compiler change what they say."""
 
 import functools
-import itertools
 
 import keras
 import numpy as np
 import pytest
-from decoding_toys import assert_same, decode, hypotheses
-from helpers import random_ids, randomize, to_numpy
+from decoding_toys import assert_same, decode
+from helpers import ON_JAX, OPTIONS, random_ids, randomize, to_numpy
 from keras import ops
-from keras_tfmr.decoding.transformer_step import TransformerStep
+from own_models import OWN, of_ids, source_of
 
-from keras_tfmr import TransformerConfig, TranslationModel
-from keras_tfmr.decoding import Sampling, loop, score
+from keras_tfmr import Transformer, TransformerConfig, TransformerLanguageModel
+from keras_tfmr.decoding import Sampling, loop
+from keras_tfmr.faster.step import CachedStep
+from keras_tfmr.layers import Decoder
+from keras_tfmr.models.whole_sequence import WholeSequenceStep
 
-START, END, VOCAB = 2, 3, 40
-VARIANTS = {
-    "post-norm": {},
-    "pre-norm, separate, value_dim": dict(
-        norm_first=True, joint_vocab=False, tied_logits=False, value_dim=7, key_dim=5
-    ),
-    "learned positions, uneven depth": dict(positions="learned", decoder_layers=1),
-    "ssru": dict(decoder_self="ssru"),
-}
+START, END, VOCAB = 2, 3, 20
+TENSORFLOW = pytest.mark.backends("tensorflow")
+NOT_EACH = "paper", "modern", "relative", "own layers"  # of these, JAX and torch decode the others
+KINDS = [
+    pytest.param(name, 3, marks=() if name in NOT_EACH else TENSORFLOW) for name in (*OPTIONS, *OWN)
+]
 
 
 @functools.cache  # and with it what `traced` has made of it
-def make_model(vocab=VOCAB, **fields):
+def make_model(name, kind=Transformer):
     """A tiny model that the tests share."""
-    config = TransformerConfig.preset("tiny", source_vocab=vocab, target_vocab=vocab, **fields)
-    model = TranslationModel(config)
+    if name in OWN:
+        return OWN[name]()
+    layers = 2 if name == "paper" else 1
+    config = TransformerConfig.preset(
+        "tiny", source_vocab=VOCAB, target_vocab=VOCAB, encoder_layers=1, decoder_layers=layers
+    )
+    model = kind(config.replace(**OPTIONS[name]))
     randomize(model)
     return model
 
 
-def make_sources(batch, length):
-    """Sentences of all lengths up to the given one, padded."""
-    lengths = np.arange(batch) % length + 1
-    return random_ids(batch, length, vocab=VOCAB) * (np.arange(length) < lengths[:, None])
-
-
-def search(model, source, beams, limits):
+def search(step, state, bos_ids, beams, **options):
+    options = {"max_length": 5, "length_penalty": 0.6, **options}
     return decode(
-        *model.start(source, beams, max_length=10), num_beams=beams, num_return_sequences=beams,
-        max_length=10, length_penalty=0.6, bos_ids=ops.zeros_like(limits) + START, eos_id=END,
-        banned_ids=(0, 1, START), max_lengths=limits,
+        step, state, bos_ids=bos_ids, num_beams=beams, num_return_sequences=beams, eos_id=END,
+        banned_ids=(1, START), **options,
     )  # fmt: skip
 
 
-@functools.cache
-def traced(model, beams):
-    """The search as one function of source and limits, traced once for all shapes."""
-
-    def run(source, limits):
-        return search(model, source, beams, limits)
-
-    if keras.backend.backend() != "tensorflow":
-        return run
-    import tensorflow as tf
-
-    spec = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
-    return tf.function(run, spec)
+def start_whole(model, source, beams, max_length=5):
+    """As `start`, by the step that calls the model on all tokens so far."""
+    step = WholeSequenceStep(model.graph, beams, max_length, *model.graph.encoded(source))
+    return step, step.start(len(source))
 
 
-def decoded(model, source, beams):
-    limits = np.full(len(source), 10, "int32")
-    return traced(model, beams)(ops.convert_to_tensor(source), ops.convert_to_tensor(limits))
+def bos(rows):
+    return np.full(rows, START, "int32")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        dict(positions="rotary", num_kv_heads=1),
-        dict(positions="alibi", decoder_layers=1),
-        dict(positions="relative", norm_first=True),
-        dict(positions="learned", max_length=6),
-        dict(decoder_self="ssru"),
-    ],
-)
-def test_a_wide_beam_is_exhaustive_search_by_full_passes(fields, monkeypatch):
-    monkeypatch.setattr(loop, "RESIZE_INTERVAL", 2)
-    model, source, beams = make_model(vocab=7, **fields), random_ids(2, 6, vocab=7), 40
-    step, state = model.start(source, beams, max_length=3)
-    result = decode(
-        step, state, num_beams=beams, num_return_sequences=beams, max_length=3, length_penalty=0.6,
-        bos_ids=np.full(2, START), eos_id=END, banned_ids=(1, START),
-    )  # fmt: skip
-    ways = [(*body, END) for n in range(3) for body in itertools.product((4, 5, 6), repeat=n)]
-    ways += itertools.product((4, 5, 6), repeat=3)
-    target = np.array([[*way, 0, 0][:3] for way in ways])
-    fed = np.insert(target, 0, START, axis=1)[:, :-1]
-    for example in range(2):
-        logits = to_numpy(model([np.repeat(source[example : example + 1], len(ways), 0), fed]))
-        log_prob, length = map(np.array, score(logits, target))
-        scores = log_prob / ((5 + length) / 6) ** 0.6
-        expected = [(ways[i], log_prob[i], scores[i]) for i in np.argsort(-scores)]
-        found = hypotheses(result, example)[: len(ways)]
-        assert [h[0] for h in found] == [h[0] for h in expected]
-        np.testing.assert_allclose([h[1:] for h in found], [h[1:] for h in expected], atol=1e-4)
+@pytest.mark.parametrize("name, beams", [("paper", 1), *KINDS])
+def test_searches_with_caches_are_those_of_the_model_called_on_all_tokens(name, beams):
+    """Of sources of different lengths, and of none; token by token and score by score."""
+    model = make_model(name)
+    assert model.why_not_cached() is None
+    source = source_of(model)
+    step, state = model.start(source, beams, max_length=5)
+    assert isinstance(step, CachedStep)
+    found = search(step, state, bos(3), beams)
+    assert_same(found, search(*start_whole(model, source, beams), bos(3), beams), range(3))
 
 
-@pytest.mark.parametrize("variant, beams", [*zip(VARIANTS, (1, 4, 1, 3), strict=True)])
-def test_neighbours_and_padding_change_nothing(variant, beams):
-    model = make_model(**VARIANTS[variant])
-    source = make_sources(5, 6)
-    together = decoded(model, source, beams)
+@pytest.mark.parametrize("name", ["paper", *OWN])
+def test_the_parts_of_a_graph_are_the_model(name):
+    model = make_model(name)
+    source, target = source_of(model), random_ids(3, 5, vocab=VOCAB)
+    expected = to_numpy(model([source, target]))
+    logits, scores = model.explain(source, target)
+    np.testing.assert_allclose(to_numpy(logits), expected, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(scores.cross[0])[:2].sum(-1), 1, atol=1e-5)
+    decoded = model.graph.decoded(target, *model.graph.encoded(source))
+    np.testing.assert_allclose(to_numpy(decoded), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name, beams", [("paper", 3), ("modern", 1)])
+def test_prompts_of_different_lengths_are_gone_on_with(name, beams):
+    model = make_model(name, TransformerLanguageModel)
+    prompts = np.array([[2, 4, 1, 4, 1], [2, 1, 1, 0, 0], [2, 2, 4, 4, 0]], "int32")
+    given = np.count_nonzero(prompts, axis=1) - 1
+    step, state, bos_ids, prefix = model.start_after(prompts, beams, max_length=4)
+    read = int(to_numpy(state["length"]))
+    assert read == (0 if ON_JAX else 2)
+    options = {"max_length": 8 - read, "max_lengths": 4 + given - read, "length_penalty": 0.0}
+    found = search(step, state, bos_ids, beams, prefix=prefix, **options)
+    # From the start token on: what is left of the prompt is the prefix.
+    whole = WholeSequenceStep(model.graph, beams, 8)
+    options |= {"max_length": 8, "max_lengths": 4 + given, "prefix": prompts[:, 1:]}
+    expected = search(whole, whole.start(3), bos(3), beams, **options)
+    assert to_numpy(found.ids).tolist() == to_numpy(expected.ids)[:, :, read:].tolist()
+    behind_best = [to_numpy(each.scores - each.scores[:, :1]) for each in (found, expected)]
+    np.testing.assert_allclose(*behind_best, atol=1e-4)
+
+
+@pytest.mark.parametrize("name, beams", [("paper", 3), ("relative", 1)])
+def test_neighbours_and_padding_change_nothing(name, beams):
+    model = make_model(name)
+    lengths = np.arange(1, 6)
+    source = random_ids(5, 6, vocab=VOCAB) * (np.arange(6) < lengths[:, None])
+    together = search(*model.start(source, beams, max_length=5), bos(5), beams)
     for example in (0, 4):
         alone = source[example : example + 1, : example + 1]  # without any padding
         for one in (alone, np.pad(alone, [[0, 0], [0, 9]])):
-            assert_same(decoded(model, one, beams), together, [0], [example])
+            found = search(*model.start(one, beams, max_length=5), bos(1), beams)
+            assert_same(found, together, [0], [example])
 
 
 @pytest.mark.backends("tensorflow", "torch")  # JAX fixes every shape
-@pytest.mark.parametrize(
-    "variant, beams, leaving",
-    [("post-norm", 1, 16), ("post-norm", 3, 1), ("post-norm", 3, 16), ("ssru", 3, 1)],
-)
-def test_a_batch_that_shrinks_and_a_cache_that_grows_change_nothing(
-    variant, beams, leaving, monkeypatch
-):
-    """Sentences that have ended are not decoded: from the next stretch on, or at once."""
-    monkeypatch.setattr(loop, "RESIZE_INTERVAL", 2)
+@pytest.mark.parametrize("name, beams, leaving", [("paper", 1, 16), ("own layers", 3, 1)])
+def test_a_batch_that_shrinks_changes_nothing(name, beams, leaving, monkeypatch):
+    """Sentences that have ended are not decoded."""
     monkeypatch.setattr(loop, "SHRINK_THRESHOLD", leaving)
-    model, source = make_model(**VARIANTS[variant]), make_sources(6, 5)
-    way = {"num_beams": 3, "num_return_sequences": 2}
-    way = {"choose": Sampling(seed=3)} if beams == 1 else way
-    limits = np.array([1, 2, 3, 5, 8, 10], "int32")
+    model, sizes, plain = make_model(name), [], CachedStep.unnormalised
+    way = {"choose": Sampling(seed=3)} if beams == 1 else {}
+    limits = np.array([1, 2, 3, 4, 5, 5], "int32")
     prefix = [[7, 9, 8, 4], [5, 0, 0, 0], [0] * 4, [6] * 4, [9, 4, 0, 0], [8] * 4]
-    results, sizes, plain = [], [], TransformerStep.next
+    options = {"max_lengths": limits, "prefix": np.array(prefix), **way}
 
     def counting(self, tokens, state):
         sizes.append(tokens.shape[0] // beams)
         return plain(self, tokens, state)
 
-    monkeypatch.setattr(TransformerStep, "next", counting)
+    monkeypatch.setattr(CachedStep, "unnormalised", counting)
+    results = []
     for shrinks in (False, True):
         sizes.clear()
-        step, state = model.start(source, beams, max_length=10)
+        step, state = model.start(source_of(model, 6), beams, max_length=5)
         step.shrinks = shrinks
-        results.append(
-            decode(
-                step, state, bos_ids=np.full(6, START, "int32"), eos_id=END, max_length=10,
-                max_lengths=limits, prefix=np.array(prefix), **way,
-            )
-        )  # fmt: skip
+        results.append(search(step, state, bos(6), beams, **options))
     assert_same(*results, range(6))
-    assert sizes[0] == 6 and len(sizes) > 3
-    for t, size in enumerate(sizes):
-        assert 0 < size <= (limits > (t if leaving == 1 else t // 2 * 2)).sum()
+    assert sizes[0] == 6 and (sizes[-1] < 6) == (leaving == 1)
+    assert all(0 < size <= (limits > t).sum() or leaving > 1 for t, size in enumerate(sizes))
 
 
-@pytest.mark.backends("tensorflow")  # tf.function
-@pytest.mark.parametrize("beams", [1, 3])
-def test_one_trace_for_all_lengths_and_batch_sizes(beams):
-    model = make_model()
-    for rows, length in ((1, 1), (5, 5), (0, 6), (2, 20)):
-        assert decoded(model, make_sources(rows, length), beams).ids.shape == (rows, beams, 10)
-    assert traced(model, beams).experimental_get_tracing_count() == 1
+@TENSORFLOW
+def test_one_trace_serves_all_sizes_and_follows_a_model_that_learns():
+    model = OWN["own layers"]()
+    model.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(True))
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
+    def traced(source):
+        start = model.start(source, 3, max_length=5)
+        return search(*start, tf.fill(tf.shape(source)[:1], START), 3)
+
+    source, before = source_of(model), None
+    for _ in range(2):
+        found = traced(source)
+        assert_same(found, search(*start_whole(model, source, 3), bos(3), 3), range(3))
+        assert before is None or np.abs(to_numpy(found.scores) - before).min() > 1e-2
+        before = to_numpy(found.scores)
+        model.train_on_batch([source, random_ids(3, 4, vocab=VOCAB)], random_ids(3, 4, vocab=VOCAB))
+    for rows, length in ((1, 1), (0, 6), (5, 20)):
+        assert traced(random_ids(rows, length, vocab=VOCAB)).ids.shape == (rows, 3, 5)
+    assert traced.experimental_get_tracing_count() == 1
+
+
+class Mine(Decoder):
+    """A decoder that does something else."""
+
+    def call(self, x, context, context_mask=None, **options):
+        return -super().call(x, context, context_mask=context_mask, **options)
+
+
+def test_a_layer_of_ones_own_class_is_decoded_by_its_own_code():
+    model = of_ids(decoder=Mine)
+    assert "mine is a Mine, which is no layer of keras_tfmr" in model.why_not_cached()
+    source = source_of(model)
+    step, state = model.start(source, 2, max_length=5)
+    assert isinstance(step, WholeSequenceStep)
+    given = random_ids(6, 5, vocab=VOCAB)
+    log_probs, state = step.next(ops.convert_to_tensor(given[:, 0]), state)
+    state = step.reorder(state, ops.convert_to_tensor(np.array([1, 0, 2, 3, 5, 4], "int32")))
+    log_probs, state = step.next(ops.convert_to_tensor(given[:, 1]), state)
+    fed = np.stack([given[[1, 0, 2, 3, 5, 4], 0], given[:, 1], *[0 * given[:, 0]] * 3], axis=1)
+    expected = ops.log_softmax(model([np.repeat(source, 2, axis=0), fed]))[:, 1]
+    np.testing.assert_allclose(to_numpy(log_probs), to_numpy(expected), atol=1e-5)
