@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
 
 from keras import ops, tree
 

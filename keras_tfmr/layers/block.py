@@ -133,9 +133,10 @@ class Stack(Block):
         """`position_bias` and `rotation` of the layers, by name, for `x` `[batch, length, …]`."""
         if self.relative_positions is None:
             return {}
-        positions = ops.arange(ops.shape(x)[1], dtype="int32")
-        name = "rotation" if isinstance(self.relative_positions, RotaryPositions) else None
-        return {name or "position_bias": self.relative_positions(positions)}
+        relations = self.relative_positions(ops.arange(ops.shape(x)[1], dtype="int32"))
+        if isinstance(self.relative_positions, RotaryPositions):
+            return {"rotation": relations}
+        return {"position_bias": relations}
 
     def get_config(self) -> dict[str, Any]:
         return {
