@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from text_models import LINES, tiny, tiny_model, tokenizer
 
-from keras_tfmr import TranslationModel, Translator, decoding
+from keras_tfmr import Transformer, Translator, decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.faster import parts
@@ -23,7 +23,7 @@ OWN = ("code", r"\{[a-z]+\}", "#[0-9]{2,}", "url")
 def protecting(seed=3, scale=3, *, protect=None, **decoding):
     """A translator with slots and random weights."""
     size = tokenizer(SLOTS).vocab_size
-    model = tiny(TranslationModel, seed=seed, scale=scale, source_vocab=size, target_vocab=size)
+    model = tiny(Transformer, seed=seed, scale=scale, source_vocab=size, target_vocab=size)
     decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 14, **decoding}
     return Translator(
         model, tokenizer(SLOTS), config=DecodingConfig(**decoding), max_source_length=24,
@@ -137,7 +137,7 @@ def test_scores_see_slots(translator):
     given = [f"{SLOTS[1]} says {SLOTS[0]} {{c}} {SLOTS[2]} {{a}}", "no"]
     source, _ = tokenizer(SLOTS).encode_truncated(slotted, 24)
     target, _ = tokenizer(SLOTS).encode_truncated(given, 14)
-    fed = np.pad(target[:, :-1], [[0, 0], [1, 0]], constant_values=tokenizer().bos_id)
+    fed = tf.pad(target[:, :-1], [[0, 0], [1, 0]], constant_values=tokenizer().bos_id)
     expected, tokens = decoding.score(translator.model([source, fed]), target)
     found = translator.score(texts, references)
     assert [one.tokens for one in found] == tokens.numpy().tolist()
