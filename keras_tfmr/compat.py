@@ -163,36 +163,6 @@ def unoptimized_functions():
         eager.function_call_options = before
 
 
-def mend_replicas(model, signature, workers):
-    """Lets a compiled model learn on several replicas of `tf.distribute` as on one.
-
-    Private: `_symbolic_build`, `_maybe_symbolic_build` of a model, `_clip_gradients`,
-    `_all_reduce_sum_gradients` of an optimizer. Keras 3.15 builds losses and metrics on the mean of
-    the replicas' first batches, in which ids are floats, reduces the scalar results of a step over
-    an axis (keras#20585), and clips the gradient of each replica before it adds them up. A Keras
-    that does none of these would replace this.
-
-    Args:
-        model: A `keras.Model`; call this in the scope of its strategy.
-        signature: The types of a batch.
-        workers: Number of processes.
-    """
-    import tensorflow as tf
-
-    def summed(gradients):
-        context = tf.distribute.get_replica_context()
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-
-    step, optimizer = model.train_step, model.optimizer
-    model._symbolic_build(data_batch=signature)
-    model._maybe_symbolic_build = lambda iterator: None
-    if workers > 1:
-        model.train_step = lambda data: {n: value[None] for n, value in step(data).items()}
-    clip = optimizer._clip_gradients
-    optimizer._clip_gradients = lambda gradients: clip(summed(gradients))
-    optimizer._all_reduce_sum_gradients = lambda pairs: pairs
-
-
 def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False):
     """The product of integers and the offset, as floats, in a graph: float32 `[rows, units]`.
 

@@ -10,9 +10,9 @@ RUN.
 """
 
 if __name__ == "__main__":
-    from training.command.scripts import end_at_ctrl_c
+    from training.command.scripts import begin_quietly
 
-    end_at_ctrl_c()
+    begin_quietly()
 
 import shlex
 import sys
@@ -59,14 +59,15 @@ def main(arguments=None):
     """The command; returns its exit status."""
     options = parse_arguments(arguments)
     # Imported here, so that --help and wrong arguments are answered at once.
-    from training.command.process import command, in_two_steps
+    from training.command.process import command
 
-    return command("import_marian.py", in_two_steps, prepare, options)
+    return command("import_marian.py", import_model, options)
 
 
-def prepare(options):
-    """Reads the model and checks the folder; returns the function that writes."""
-    from training.command.disk import RunError, check_writable
+def import_model(options):
+    """Checks the folder, reads the model and writes it."""
+    from keras_tfmr._files import check_writable
+    from training.command.disk import RunError
     from training.run.run_folder import RunFolder, begin
 
     folder = RunFolder(options.output)
@@ -77,7 +78,7 @@ def prepare(options):
     translator = Translator.from_preset(options.model, language=options.language)
     if not translator.record["config"].get("published"):
         raise RunError(f"{options.model} is a run, not a published model")
-    return lambda: import_to_folder(options, folder, translator)
+    import_to_folder(options, folder, translator)
 
 
 def import_to_folder(options, folder, translator):
@@ -85,7 +86,7 @@ def import_to_folder(options, folder, translator):
     from keras_tfmr.models import config_of
     from keras_tfmr.presets.folder import PresetFolder
     from keras_tfmr.presets.save import write
-    from training.command.disk import explained, write_atomically
+    from training.command.disk import write_atomically
     from training.corpus.store import delete
     from training.run.run_folder import begin, run_lock
 
@@ -93,7 +94,7 @@ def import_to_folder(options, folder, translator):
     published = config["published"]
     config["command"] = shlex.join(["python", *sys.argv])
     beside = {"prefix": ".unfinished-", "dir": folder.path}
-    with run_lock(folder), explained(folder.path), tempfile.TemporaryDirectory(**beside) as whole:
+    with run_lock(folder), tempfile.TemporaryDirectory(**beside) as whole:
         begin(folder, {"folder": options.model}, overwrite=options.overwrite)
         write(translator, PresetFolder(whole))
         folder.clear()

@@ -5,7 +5,20 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-STARTED = time.monotonic()  # the budget includes the imports
+import keras
+
+from training.command import process
+from training.corpus.sources import check_apart
+from training.data import prepare
+from training.run import callbacks, report, run_folder, transfer
+from training.run.checkpoints import Checkpoints, restore, state_of
+from training.run.device import compile_ahead, memory_explained, prepare_backend
+from training.run.distributed import connect
+from training.run.evaluate import Evaluator
+from training.run.optimizer import make_optimizer
+from training.run.run_folder import RunFolder, run_lock
+from training.settings.init_from import Start
+from training.settings.training_config import FREE
 
 
 class Run(NamedTuple):
@@ -35,33 +48,20 @@ class Run(NamedTuple):
 
 def command(program, settings):
     """Runs a training script; returns its exit status."""
-    from training.command import process
-
     process.keep_freed_memory()
-    stop = process.Stop()
-    return process.command(program, train, settings, stop, stop=stop)
+    return process.command(program, train, settings)
 
 
-def train(settings, stop):
-    """Trains, evaluates and exports as the settings say; raises KeyboardInterrupt after a signal.
-
-    Args:
-        stop: The `Stop`.
-    """
-    import keras
-
-    from training.run.device import prepare_backend
-    from training.run.distributed import connect
-    from training.run.run_folder import RunFolder, run_lock
-
+def train(settings):
+    """Trains, evaluates and exports as the settings say."""
+    started = time.monotonic()
     prepare_backend()
     keras.utils.set_random_seed(settings.seed)
     folder, workers = RunFolder(settings.output), connect(settings)
     try:
         with run_lock(folder) if workers.chief else contextlib.nullcontext():
             run = begin(settings, folder, workers)
-            model, sums = make_model(run)
-            state = fit(run, model, sums, stop)
+            state = fit(run, make_model(run), started)
             if workers.chief:
                 finish(run, state)
     except KeyboardInterrupt:
@@ -71,15 +71,11 @@ def train(settings, stop):
 
 def begin(asked, folder, workers):
     """The `Run`, after the folder holds its config.json and its encoded corpus."""
-    from training.corpus.sources import check_apart
-    from training.data import prepare
-    from training.run import run_folder, transfer
-    from training.settings.init_from import Start
-    from training.settings.training_config import FREE
-
     check_apart(asked, folder)
-    about = (asked.to_dict(), FREE, asked.overwrite)
-    before = run_folder.begin(folder, *about) if workers.chief else workers.read_config(folder)
+    if workers.chief:
+        before = run_folder.begin(folder, asked.to_dict(), FREE, asked.overwrite)
+    else:
+        before = workers.read_config(folder)
     settings = run_folder.settle(asked, before)
     start = Start(settings.init_from) if settings.init_from else None
     data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
@@ -94,95 +90,70 @@ def begin(asked, folder, workers):
 
 
 def make_model(run):
-    """The compiled model with the weights of the start, and what its metrics sum up over a row."""
-    from training.run import transfer
-    from training.run.optimizer import make_optimizer
-
-    task = run.data.task
+    """The compiled model, with the weights of the start if there is one."""
+    task, batches = run.data.task, run.data.batches
     with run.workers.scope():
         model = task.model(run.config, run.settings.precision)
         width = getattr(run.config, "d_model", None) or run.config.units
         optimizer = make_optimizer(run.settings, width)
-        loss = task.loss(run.data.batches.nominal_tokens)
-        metrics = task.metrics()
-        model.compile(optimizer, loss=loss, metrics=metrics)
+        model.compile(optimizer, loss=task.loss(batches.nominal_tokens), metrics=task.metrics())
         optimizer.build(model.trainable_variables)
-    run.workers.prepare(model, task)
+        run.workers.build(model, batches.empty())
     if run.start:
         transfer.assign(run.start, model)
     run.say(f"Run folder: {run.folder.path}\n{run.data.summary}")
     run.say(f"{task.kind}: {run.settings.preset}, {model.count_params():,} weights")
-    # Keras knows those of `metrics` from the first update on only.
-    return model, [sum for metric in (model.metrics[0], *metrics) for sum in metric.variables]
+    return model
 
 
-def fit(run, model, sums, stop):
+def fit(run, model, started):
     """Makes the updates that are left; returns the `RunState`."""
-    from training.run import callbacks as own
-    from training.run.checkpoints import Checkpoints, restore
-    from training.run.device import compile_ahead, memory_explained
-    from training.run.evaluate import Evaluator
-
     settings, folder, workers, data, config, _ = run
     checkpoints = Checkpoints(folder.checkpoints, settings.max_checkpoints)
     newest = checkpoints.newest(run.say)
-    state = own.RunState.of(newest, data.steps)
-    alone = workers.workers == 1
-    budget = own.Budget(state, settings, folder, STARTED, stop, run.say, alone, sums)
-    scored = (data.validation, settings.validation_pairs)
-    evaluator = Evaluator(data.task, data.task.model(config), *scored)
-    callbacks = callbacks_of(run, evaluator, budget, checkpoints)
-    if newest and (state.unscored or not budget.ended):  # else only the end is missing
-        restore(newest, own.state_of(model))
+    state = callbacks.RunState.of(newest, data.steps)
+    budget = callbacks.Budget(state, settings, folder, started, run.say)
+    if budget.ended:  # only the end is missing
+        return state
+    evaluator = Evaluator(
+        data.task, data.task.model(config), data.validation, settings.validation_pairs
+    )
+    if newest:
+        restore(newest, state_of(model))
         run.say(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")
-    accumulated = settings.gradient_accumulation_steps
-    if not budget.ended:
-        with memory_explained(settings):
-            shapes, count = workers.dataset(data.batches.empty()), len(data.batches.buckets)
-            seconds = compile_ahead(model, own.state_of(model), shapes, count, evaluator)
-        budget.exclude(seconds)
-    with memory_explained(settings), stop.postponed():
-        if state.unscored:
-            own.score_last_row(model, callbacks)
-        # An epoch of `fit` is a row of history.csv. The first one may have begun before a signal.
-        while not (budget.ended or stop.received):
-            row, left = state.step // settings.log_steps, budget.row_left
-            model.fit(
-                workers.dataset(data.batches.dataset(skip=state.step * accumulated)),
-                steps_per_epoch=(left or settings.log_steps) * accumulated,
-                initial_epoch=row,
-                epochs=row + 1 if left else sys.maxsize,  # `Budget` ends it
-                callbacks=callbacks,
-                verbose=0,
-                shuffle=False,
-            )
+    with memory_explained(settings):
+        shapes = workers.dataset(data.batches.empty())
+        budget.exclude(compile_ahead(model, shapes, len(data.batches.buckets), evaluator))
+        # An epoch of `fit` is a row of history.csv; `Budget` ends the last one.
+        accumulated = settings.gradient_accumulation_steps
+        model.fit(
+            workers.dataset(data.batches.dataset(skip=state.step * accumulated)),
+            steps_per_epoch=settings.log_steps * accumulated,
+            initial_epoch=len(state.rows),
+            epochs=sys.maxsize,
+            callbacks=callbacks_of(run, evaluator, budget, checkpoints),
+            verbose=0,
+            shuffle=False,
+        )
     return state
 
 
 def callbacks_of(run, evaluator, budget, checkpoints):
     """What happens beside the updates: a list of callbacks, in their order."""
-    import keras
-
-    from training.run import callbacks as own
-
     settings, folder, workers, data, *_ = run
-    validation = own.Validation(evaluator, budget)
-    callbacks = [own.NotFinite(budget.state, checkpoints), validation, budget]
+    validation = callbacks.Validation(evaluator, budget)
+    chosen = [budget, validation]
     if workers.chief:
-        callbacks += [
-            own.History(budget, data.task.scores, data.batches.nominal_tokens),
-            own.Checkpoint(validation, checkpoints, settings),
+        chosen += [
+            callbacks.History(budget, data.task.scores, data.batches.nominal_tokens),
+            callbacks.Checkpoint(validation, checkpoints, settings.checkpoint_minutes),
             keras.callbacks.TensorBoard(folder.tensorboard, write_graph=False),
         ]
-    return callbacks
+    return chosen
 
 
 def finish(run, state):
     """The evaluation, the report and the export, by TensorFlow."""
-    import keras
-
-    from training.run import report
-
     if keras.backend.backend() == "tensorflow":
         report.finish(run.settings, run.data.task, run.folder, run.data, state)
     else:

@@ -6,9 +6,9 @@ After an interruption, run the same command again to resume.
 """
 
 if __name__ == "__main__":
-    from training.command.scripts import end_at_ctrl_c
+    from training.command.scripts import begin_quietly
 
-    end_at_ctrl_c()
+    begin_quietly()
 
 import sys
 

@@ -9,9 +9,9 @@ command with --resume.
 """
 
 if __name__ == "__main__":
-    from training.command.scripts import end_at_ctrl_c
+    from training.command.scripts import begin_quietly
 
-    end_at_ctrl_c()
+    begin_quietly()
 
 import codecs
 import concurrent.futures
@@ -26,10 +26,11 @@ from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 
+from keras_tfmr._files import check_writable
 from keras_tfmr.compat import usable_cores
 from keras_tfmr.text.strings import read_terms
 from training.command import scripts
-from training.command.disk import RunError, check_writable, refusing
+from training.command.disk import RunError
 
 PACKED = (".bz2", ".gz", ".xz", ".zip", ".zst")
 BATCHES = 8  # batches for each core: their texts are read, sorted by length and written together
@@ -162,8 +163,8 @@ def load(options):
     chosen = {name: getattr(options, name) for name in names}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if options.protect:
-        chosen["protect"] = scripts.protected(options.protect)
-    with refusing(OSError, ValueError, RuntimeError):
+        chosen["protect"] = [] if options.protect == ["none"] else options.protect
+    try:
         terms = read_terms(options.terms) if options.terms else {}
         translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
         examples = texts_for(translator, None)[:64]
@@ -177,6 +178,8 @@ def load(options):
         else:
             translate = functools.partial(translator.translate, batch_size=options.batch_size)
         translate([b""])  # which tells what the model lacks: slots for terms, a language
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RunError(str(error)) from error
     return translate, translator.token_counts
 
 

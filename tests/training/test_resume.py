@@ -5,8 +5,10 @@ import signal
 import time
 
 import numpy as np
+import pytest
 from tiny_runs import TINY, finished, history, last_arrays, start, train, write_pairs
 
+from training.command import process
 from training.run import report
 from training.run.callbacks import History
 
@@ -28,33 +30,49 @@ def check_same(whole, stopped):
 
 
 def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch, capfd, optimized):
-    """Killed, then stopped by Ctrl-C in a process that has built other models before."""
+    """Killed, then stopped by Ctrl-C within a row, in a process that has built other models."""
     monkeypatch.setattr(report, "finish", lambda *arguments: None)  # validations count
     run = tmp_path / "run"
     words = ("--config", whole / "config.json", "--output", run, "--no_export")
-    process = start(*words, KERAS_BACKEND="tensorflow")
+    killed = start(*words, KERAS_BACKEND="tensorflow")
     while newest_step(run) < 5:
-        assert process.poll() is None, process.communicate()[0]
+        assert killed.poll() is None, killed.communicate()[0]
         time.sleep(0.005)
     time.sleep(random.random() / 10)  # between two checkpoints, or within one
-    process.kill()
-    finished(process, -signal.SIGKILL)
-    killed = newest_step(run)
+    killed.kill()
+    finished(killed, -signal.SIGKILL)
+    before = newest_step(run)
 
-    def begin_and_interrupt(self, epoch, logs=None):
-        begin(self, epoch)
-        signal.raise_signal(signal.SIGINT)
+    def interrupt(self, batch, logs=None):
+        if batch == 3 and self.state.step > before + 10:
+            signal.raise_signal(signal.SIGINT)
 
-    begin = History.on_epoch_begin  # the signal ends the row after its first update
     with monkeypatch.context() as patched:
-        patched.setattr(History, "on_epoch_begin", begin_and_interrupt)
+        patched.setattr(History, "on_train_batch_end", interrupt)
         assert train(*words) == 128 + signal.SIGINT
-    said = "".join(capfd.readouterr())
-    assert "Stopping soon, with a checkpoint" in said and "Run the same command to resume" in said
-    assert killed < newest_step(run) < 60 and newest_step(run) % 10 == 1
+    assert "Run the same command to resume" in capfd.readouterr().err
+    assert before < newest_step(run) < 60 and newest_step(run) % 10 == 0
     assert train(*words) == 0
-    assert "Resuming from update" in capfd.readouterr().out
+    assert f"Resuming from update {before + 10}" in capfd.readouterr().out
     check_same(whole, run)
+
+
+@pytest.mark.parametrize("number", process.STOPPING)
+def test_a_signal_ends_a_command_and_its_contexts_and_a_second_one_the_process(number):
+    left, before = [], {other: signal.getsignal(other) for other in process.STOPPING}
+
+    def work():
+        try:
+            signal.raise_signal(number)
+        finally:
+            left.extend(map(signal.getsignal, process.STOPPING))
+
+    try:
+        assert process.command("work", work) == 128 + number
+    finally:
+        for other, handler in before.items():
+            signal.signal(other, handler)
+    assert left == [signal.SIG_DFL] * 2
 
 
 COMPILED_ONCE = {
@@ -77,7 +95,6 @@ def command(output):
     return train_pt_en.main()
 
 def save_and_interrupt(*given):
-    Checkpoints.save = save
     save(*given)
     signal.raise_signal(signal.SIGINT)
 
@@ -85,6 +102,7 @@ report.finish_on_tensorflow = lambda folder: None
 assert command(whole) == 0
 Checkpoints.save = save_and_interrupt
 assert command(run) == 128 + signal.SIGINT
+Checkpoints.save = save
 report.finish_on_tensorflow = finish
 assert command(run) == 0
 """
@@ -99,7 +117,7 @@ def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
     environment = {"KERAS_BACKEND": "jax", **COMPILED_ONCE}
     environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "compiled")
     said = finished(start(ON_JAX, whole, run, *words, script="-c", **environment))
-    assert "Resuming from update 11" in said
+    assert "Resuming from update 10" in said
     ahead, *trained = said.split("Compiled for all shapes")
     assert "compilation of jit(train_step)" in ahead and len(trained) == 3
     for later in trained:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, what is recorded of them, and errors in one line."""
+"""Files that are written whole or not at all, and what is recorded of them."""
 
 import contextlib
 import csv
@@ -11,91 +11,46 @@ import zlib
 
 import numpy as np
 
-from keras_tfmr import _files as files
 from keras_tfmr.errors import PresetError
 
 CHUNK = 1 << 20  # entries of an array handled at a time
-
-
 # An error to show to the user, in one line: also those of the library about presets.
 RunError = PresetError
-
-
-def explained(path):
-    """Turns errors of the file system into a RunError that names the path and the reason."""
-    return files.writing(path, RunError)
-
-
-class _Named(io.FileIO):
-    """A file whose errors of writing name it; also those of what a buffer before it has left."""
-
-    def write(self, content):
-        with explained(self.name):
-            return super().write(content)
-
-
-def appending(path):
-    """A new binary file to write little by little; a full disk is a RunError that names it."""
-    return io.BufferedWriter(_Named(path, "w"))
-
-
-@contextlib.contextmanager
-def refusing(*kinds):
-    """Turns errors of the library about what it was given, such as ValueError, into a RunError."""
-    try:
-        yield
-    except kinds as error:
-        raise RunError(str(error)) from error
-
-
-def check_writable(path, is_folder=False):
-    """Raises a RunError if a file, or a folder, could not be written; it touches nothing."""
-    with explained(path):
-        files.check_writable(path, is_folder)
 
 
 @contextlib.contextmanager
 def replacing(path):
     """A temporary path, which takes the name `path` when the context ends without an error."""
-    with explained(path):
+    temporary = path.with_name(f".{path.name}.tmp{''.join(path.suffixes[-2:])}")
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp{''.join(path.suffixes[-2:])}")
-        try:
-            yield temporary
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            handle = os.open(path.parent, os.O_RDONLY)  # the new name survives a power failure too
-            os.fsync(handle)
-            os.close(handle)
-        finally:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        handle = os.open(path.parent, os.O_RDONLY)  # the new name survives a power failure too
+        os.fsync(handle)
+        os.close(handle)
+    except OSError as error:
+        raise RunError(f"Cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path, content):
     """Writes a file so that it has either its new content or its old one.
 
+    A path in a text that is not UTF-8 becomes escapes, which JSON reads back.
+
     Args:
         path: The file; its folder is made if it is missing.
         content: Bytes, text, or a function that writes into an open binary file.
     """
-    content = in_utf8(content) if isinstance(content, str) else content
+    if isinstance(content, str):
+        content = content.encode("utf-8", "backslashreplace")
     with replacing(path) as temporary, temporary.open("wb") as file:
         content(file) if callable(content) else file.write(content)
-
-
-def in_utf8(text):
-    """The bytes of a text; a path that is not UTF-8 becomes escapes, which JSON reads back.
-
-    >>> in_utf8('"caf\\udce9.tsv"')
-    b'"caf\\\\udce9.tsv"'
-    """
-    return text.encode("utf-8", "backslashreplace")
-
-
-def in_json(value):
-    """The bytes of a JSON file."""
-    return in_utf8(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def save_weights(model, path):
@@ -106,7 +61,7 @@ def save_weights(model, path):
 
 def write_json(path, value):
     """A JSON file, atomically."""
-    write_atomically(path, in_json(value))
+    write_atomically(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_table(path, columns, rows):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_tfmr._files import read_json
-from training.command.disk import RunError, appending, mapped, record, sha256, write_json
+from training.command.disk import RunError, mapped, record, sha256, write_json
 from training.corpus.filter import REASONS, summary
 
 SIDES = ("source", "target")
@@ -121,7 +121,7 @@ def write_ids(folder, pairs, tokenizers):
     """Encodes pairs into files; a Counter of the pairs of each corpus."""
     counts, ends = collections.Counter(), [0, 0]
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(appending(folder / name)) for name in ARRAYS]
+        files = [stack.enter_context((folder / name).open("wb")) for name in ARRAYS]
         for offsets in files[1::2]:
             offsets.write(np.zeros(1, np.int64).tobytes())
         while chunk := list(itertools.islice(pairs, CHUNK)):

@@ -7,7 +7,7 @@ import itertools
 
 import numpy as np
 
-from training.command.disk import RunError, appending
+from training.command.disk import RunError
 from training.corpus.filter import cleaned
 
 SORTED = 1 << 20  # keys that are sorted together
@@ -32,7 +32,7 @@ class UniquePairs:
     def __init__(self, path, corpora, rules):
         self.path, self.sizes, self.counts = path, [], collections.Counter()
         keys = array.array("Q")
-        with appending(path) as file:
+        with path.open("wb") as file:
             for pairs in corpora:
                 before = len(keys)
                 for pair in cleaned(pairs, rules, self.counts):

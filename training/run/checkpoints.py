@@ -41,14 +41,10 @@ class Checkpoints:
             variables: {name: variable or NumPy array}.
             meta: A value that JSON can hold.
         """
-
         arrays = {name: ops.convert_to_numpy(variable) for name, variable in variables.items()}
         arrays[META] = np.array(json.dumps(meta))
         path = self.directory / f"step-{step:09d}.npz"
-        try:
-            write_atomically(path, lambda file: np.savez(file, **arrays))
-        except RunError as error:
-            raise RunError(f"{error}; {self.last_good()}") from error
+        write_atomically(path, lambda file: np.savez(file, **arrays))
         newest = [other for other in self.paths() if other <= path][-self.keep :]
         for other in {*self.paths()} - {*newest}:
             other.unlink(missing_ok=True)
@@ -56,11 +52,6 @@ class Checkpoints:
     def paths(self):
         """The files of all checkpoints, oldest first."""
         return sorted(self.directory.glob("step-*.npz"))
-
-    def last_good(self):
-        """Words for an error about the newest checkpoint."""
-        paths = self.paths()
-        return f"the last good checkpoint is {paths[-1]}" if paths else "there is no checkpoint yet"
 
     def newest(self, tell=print):
         """The path of the newest undamaged checkpoint, or None if there are no checkpoints.
@@ -98,7 +89,7 @@ def damage(path):
             if (bad := archive.testzip()) is not None:
                 return f"the checksum of {bad} is wrong"
         read_meta(path)
-    except DAMAGED as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         return error
     return None
 
@@ -134,3 +125,14 @@ def restore(path, variables):
                     f"{tuple(variable.shape)}: it is from another model"
                 )
             variable.assign(array)
+
+
+def state_of(model):
+    """{name: variable} of all variables that a training changes, also of the seed generators."""
+    metrics = {id(variable) for variable in model.metrics_variables}
+    groups = {"model": model.variables, "optimizer": model.optimizer.variables}
+    return {
+        f"{name}/{i:04d}/{uncounted(variable.path)}": variable
+        for name, variables in groups.items()
+        for i, variable in enumerate(v for v in variables if id(v) not in metrics)
+    }

@@ -16,6 +16,7 @@ import numpy as np
 
 from training.command.disk import RunError
 from training.corpus.batches import compiles_by_shape
+from training.run.checkpoints import state_of
 from training.settings.training_config import best_precision
 
 TENSOR_CORES = 8.0  # the compute capability of the first GPUs with bfloat16
@@ -59,12 +60,11 @@ def _capabilities():
     return [float("{}.{}".format(*gpu.get("compute_capability", (0, 0)))) for gpu in gpus]
 
 
-def compile_ahead(model, variables, batches, count, evaluator):
+def compile_ahead(model, batches, count, evaluator):
     """Compiles the update for each shape of a batch, and the validation; changes no variable.
 
     Args:
         model: The compiled model.
-        variables: {name: variable} of all that an update changes.
         batches: A dataset of a batch of each shape, as `fit` reads it.
         count: The number of them.
         evaluator: The `Evaluator`.
@@ -74,7 +74,7 @@ def compile_ahead(model, variables, batches, count, evaluator):
     """
     if not compiles_by_shape():
         return 0.0
-    began = time.monotonic()
+    began, variables = time.monotonic(), state_of(model)
     before = {name: np.array(variable) for name, variable in variables.items()}
     model.fit(batches, steps_per_epoch=count, verbose=0, shuffle=False)
     for name, variable in variables.items():

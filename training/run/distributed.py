@@ -9,8 +9,8 @@ import json
 import os
 
 import keras
+import tensorflow as tf
 
-from keras_tfmr import compat
 from training.command.disk import RunError
 
 
@@ -23,24 +23,38 @@ def connect(settings):
     backend = keras.backend.backend()
     if backend not in ("tensorflow", "jax"):
         raise RunError(f"Training runs on TensorFlow and JAX. Received: KERAS_BACKEND={backend}")
-    try:
-        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        tasks = config.get("cluster", {})
-        several = sum(map(len, tasks.values())) > 1
-        if several:
-            tasks[config["task"]["type"]][int(config["task"]["index"])]
-    except (LookupError, ValueError, AttributeError, TypeError) as error:
-        raise RunError(f"Cannot read TF_CONFIG ({error}): {os.environ['TF_CONFIG']}") from error
-    if tasks and settings.cluster:
+    hosts = hosts_of(os.environ.get("TF_CONFIG"))
+    if hosts and settings.cluster:
         raise RunError("TF_CONFIG has no effect beside --cluster slurm: unset it")
     if settings.cluster and "SLURM_PROCID" not in os.environ:
         raise RunError("--cluster slurm needs the variables that srun sets, such as SLURM_PROCID")
-    several = several or settings.cluster == "slurm"
+    several = len(hosts) > 1 or settings.cluster == "slurm"
     if several and not (settings.steps or settings.epochs):
         raise RunError("Several hosts cannot agree on --minutes: give --steps")
     if not several and settings.devices == 1:
         return Distribution()
-    return {"tensorflow": OnTensorFlow, "jax": OnJax}[backend](settings, several)
+    if backend == "jax":
+        return OnJax(settings, hosts)
+    if settings.clip_norm:
+        raise RunError(
+            "With several devices or hosts on TensorFlow, Keras clips the gradients of each before "
+            "it adds them: give --set clip_norm=0, or train on JAX with KERAS_BACKEND=jax"
+        )
+    return OnTensorFlow(settings, several)
+
+
+def hosts_of(text):
+    """The hosts that the content of TF_CONFIG names, all of them workers; none without it."""
+    try:
+        config = json.loads(text or "{}")
+        hosts = config.get("cluster", {}).get("worker", [])
+        if hosts and not 0 <= config["task"]["index"] < len(hosts):
+            raise ValueError(f"there is no worker {config['task']['index']}")
+        if {*config.get("cluster", {})} - {"worker"}:
+            raise ValueError("a cluster must be of workers alone")
+    except (LookupError, ValueError, AttributeError, TypeError) as error:
+        raise RunError(f"Cannot read TF_CONFIG ({error}): {text}") from error
+    return hosts
 
 
 class Distribution:
@@ -74,16 +88,15 @@ class Distribution:
         self.barrier()
         return folder.read_config()
 
-    def prepare(self, model, task):
-        """Changes a compiled model as needed."""
+    def build(self, model, batches):
+        """Builds what a compiled model has to build before `fit`, from a dataset of batches."""
 
     def dataset(self, batches):
         """The input of `fit`, from a dataset of batches."""
         return batches
 
-    def part(self, batch):
+    def part(self, *batch):
         """This worker's rows of each tensor of a batch, `[pieces, rows, …]`."""
-        import tensorflow as tf
 
         def cut(rows):
             shape = tf.concat([[self.workers, self.pieces, -1], tf.shape(rows)[1:]], axis=0)
@@ -96,16 +109,14 @@ class OnTensorFlow(Distribution):
     """Replicas by a strategy of TensorFlow."""
 
     def __init__(self, settings, several):
-        import tensorflow as tf
-
         self.devices = self.pieces = settings.devices
         devices = _local_devices(self.devices) if self.devices > 1 else None
         if several:
             resolvers = tf.distribute.cluster_resolver
-            slurm = settings.cluster == "slurm"
-            resolver = (
-                resolvers.SlurmClusterResolver if slurm else resolvers.TFConfigClusterResolver
-            )()
+            if settings.cluster == "slurm":
+                resolver = resolvers.SlurmClusterResolver()
+            else:
+                resolver = resolvers.TFConfigClusterResolver()
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
             self.index = resolver.task_id or 0
             self.workers = self.strategy.num_replicas_in_sync // self.devices
@@ -116,36 +127,41 @@ class OnTensorFlow(Distribution):
         return self.strategy.scope()
 
     def barrier(self):
-        import tensorflow as tf
-
         wait = tf.function(lambda: self.strategy.run(lambda: tf.constant(1.0)), autograph=False)
         self.strategy.reduce("SUM", wait(), axis=None)
 
-    def prepare(self, model, task):
-        with self.scope():
-            compat.mend_replicas(model, task.signature(), self.workers)
+    def build(self, model, batches):
+        """Builds loss and metrics, which `fit` would build on the mean of the replicas' ids.
+
+        Of several workers, Keras averages what a step returns over its first axis, which a scalar
+        has not (keras#20585), and cannot take the mean of ids either: so it must not try to.
+        """
+        if self.workers > 1:
+            train_step, test_step = model.train_step, model.test_step
+            model.train_step = lambda data: {n: v[None] for n, v in train_step(data).items()}
+            model.test_step = lambda data: {n: v[None] for n, v in test_step(data).items()}
+        model.test_on_batch(*next(iter(batches)))
+        if self.workers > 1:
+            model._maybe_symbolic_build = lambda **given: None  # private: it is built by now
 
     def dataset(self, batches):
-        mine = batches.map(lambda *batch: self.part(batch)).unbatch()
+        mine = batches.map(self.part).unbatch()
         return self.strategy.distribute_datasets_from_function(lambda context: mine)
 
 
 class OnJax(Distribution):
     """Devices by `keras.distribution`."""
 
-    def __init__(self, settings, several):
+    def __init__(self, settings, hosts):
         import jax
 
         if settings.devices > 1 and not os.environ.get("XLA_FLAGS"):
             with contextlib.suppress(RuntimeError):  # JAX has already found its devices
                 jax.config.update("jax_num_cpu_devices", settings.devices)
-        if several and settings.cluster != "slurm":
-            config = json.loads(os.environ["TF_CONFIG"])
-            hosts = [host for name in sorted(config["cluster"]) for host in config["cluster"][name]]
-            before = [n for n in sorted(config["cluster"]) if n < config["task"]["type"]]
-            index = sum(len(config["cluster"][n]) for n in before) + int(config["task"]["index"])
+        if hosts:
+            index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
             keras.distribution.initialize(hosts[0], len(hosts), index)
-        elif several:
+        elif settings.cluster:
             keras.distribution.initialize()
         self.index, self.workers = jax.process_index(), jax.process_count()
         devices = [d for i in range(self.workers) for d in jax.local_devices(i)[: settings.devices]]
@@ -164,21 +180,16 @@ class OnJax(Distribution):
         return self.distribution.scope()
 
     def dataset(self, batches):
-        return batches.map(lambda *batch: self.part(batch)).unbatch()
+        return batches.map(self.part).unbatch()
 
 
 def _local_devices(count):
     """Names of `count` devices: GPUs, or else parts of the CPU, which are slow but allow tests."""
-    import tensorflow as tf
-
     gpus = len(tf.config.list_physical_devices("GPU"))
     if 0 < gpus < count:
         raise RunError(f"Expected --devices {count}; found {gpus} GPU")
-    kind = "GPU" if gpus else "CPU"
-    if kind == "CPU":
-        cpu, part = (
-            tf.config.list_physical_devices("CPU")[0],
-            tf.config.LogicalDeviceConfiguration(),
-        )
-        tf.config.set_logical_device_configuration(cpu, [part] * count)
-    return [f"/{kind}:{i}" for i in range(count)]
+    if gpus:
+        return [f"/GPU:{i}" for i in range(count)]
+    (cpu, *_), part = tf.config.list_physical_devices("CPU"), tf.config.LogicalDeviceConfiguration()
+    tf.config.set_logical_device_configuration(cpu, [part] * count)
+    return [f"/CPU:{i}" for i in range(count)]

@@ -1,4 +1,4 @@
-"""The optimizer of a run: Keras's Adam with the settings' schedule and moving average."""
+"""The optimizer of a run: Adam with the settings' schedule and moving average."""
 
 import math
 
@@ -6,11 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfmr.schedules import NoamSchedule
-
-if keras.backend.backend() == "tensorflow":
-    from training.run.adam_on_tensorflow import AdamOnTensorFlow as KerasAdam
-else:
-    from keras.optimizers import Adam as KerasAdam
+from training.run.adam import Adam
 
 
 class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
@@ -41,43 +37,8 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * ops.minimum(rise, ops.where(total > 0, fall, 1.0))
 
 
-class Adam(KerasAdam):
-    """Keras's Adam, whose moving average of the weights is useful from the start.
-
-    Its decay grows as n / (n + 9) over n updates up to `ema_momentum`. With Keras's constant 0.999
-    the average still consists of the first weights after hundreds of updates.
-
-    Attributes:
-        total_batches: A variable, of the optimizer so that JAX does not make it a constant: the
-            `total_steps` of a `WarmupCosine`.
-    """
-
-    def __init__(self, learning_rate, **options):
-        super().__init__(learning_rate, **options)
-        self.total_batches = self.add_variable((), "zeros", "float32", name="total_batches")
-        learning_rate.total_steps = self.total_batches
-
-    def finalize_variable_values(self, var_list):
-        """Keeps the weights at the end of a `fit`, which Keras would replace by their average: the
-        next `fit` goes on from them.
-        """
-
-    @property
-    def ema_momentum(self):
-        if not hasattr(self, "_iterations"):
-            return self._most
-        n = ops.cast(self.iterations, "float32")
-        decay = ops.minimum(self._most, n / (n + 9))
-        # Keras updates the average after each batch, not after each update.
-        return decay ** (1 / (self.gradient_accumulation_steps or 1))
-
-    @ema_momentum.setter
-    def ema_momentum(self, value):
-        self._most = value
-
-
 def make_optimizer(settings, width):
-    """The optimizer that a resolved `TrainingConfig` asks for; `noam` needs the model's width."""
+    """The optimizer that resolved settings ask for; `noam` needs the model's width."""
     # Keras's schedules count batches, not updates.
     batches = settings.gradient_accumulation_steps
     peak, warmup = settings.learning_rate, settings.warmup_steps * batches

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import sys
 import uuid
-from pathlib import Path
 
 from keras_tfmr.config import versions
 from keras_tfmr.presets.folder import PresetFolder
@@ -16,10 +15,7 @@ from training.command.disk import (
     RunError,
     changes_in_words,
     differences,
-    explained,
-    in_json,
-    replacing,
-    sha256,
+    write_atomically,
     write_json,
 )
 from training.run.device import default_precision
@@ -35,13 +31,12 @@ class RunFolder(PresetFolder):
     Args:
         path: The folder; it need not exist.
 
-    >>> RunFolder("runs/mine").config.name
-    'config.json'
+    >>> RunFolder("runs/mine").history.name
+    'history.csv'
     """
 
     def __init__(self, path):
         super().__init__(path)
-        self.last = self.path / "weights" / "last.weights.h5"
         self.history = self.path / "history.csv"
         self.report = self.path / "report.md"
         self.curves = self.path / "curves.png"
@@ -60,27 +55,25 @@ class RunFolder(PresetFolder):
         """Writes config.json and the `(source, target)` tokenizers.
 
         Args:
-            new: Whether to delete an earlier run, which stays until the new files are on the disk.
+            new: Whether to delete an earlier run.
         """
-        contents = {**self.tokenizer_files(tokenizers), self.config: in_json(config)}
-        with contextlib.ExitStack() as written:  # config.json, entered last, appears first
-            temporaries = [written.enter_context(replacing(path)) for path in contents]
-            for temporary, content in zip(temporaries, contents.values(), strict=True):
-                temporary.write_bytes(content)
-            if new:
-                self.clear(but=temporaries)
+        if new:
+            self.clear()
+        self.write_config(config)
+        for path, content in self.tokenizer_files(tokenizers).items():
+            write_atomically(path, content)
 
     def files(self):
         """The files of a run that exist, config.json last."""
         yield from self.checkpoints.glob("step-*.npz")
         yield from self.tensorboard.rglob("events.out.tfevents.*")
         yield from self.exports()
-        files = (
-            self.last, self.history, self.report, self.curves, self.attention, self.confusion,
+        paths = (
+            self.history, self.report, self.curves, self.attention, self.confusion,
             self.joint_tokenizer, *self.side_tokenizers, self.best, self.translations,
             self.predictions, self.texts, self.abbreviations, self.results, self.config,
         )  # fmt: skip
-        yield from (path for path in files if path.exists())
+        yield from (path for path in paths if path.exists())
 
     def exports(self):
         """The exported versions."""
@@ -89,20 +82,17 @@ class RunFolder(PresetFolder):
 
     def clear_exports(self):
         """Deletes the exported versions; each is renamed first, so that no server loads half."""
-        with explained(self.saved_model):
-            for path in [*self.exports()]:
-                path.rename(path.with_name(f".unfinished-{uuid.uuid4().hex}"))
-            for path in [*self.saved_model.glob(".unfinished-*")]:
-                shutil.rmtree(path)
+        for path in [*self.exports()]:
+            path.rename(path.with_name(f".unfinished-{uuid.uuid4().hex}"))
+        for path in [*self.saved_model.glob(".unfinished-*")]:
+            shutil.rmtree(path)
         _remove_if_empty(self.saved_model)
 
-    def clear(self, but=()):
+    def clear(self):
         """Deletes the run in the folder, by the names of its files, but for its encoded corpus."""
-        with explained(self.path):
-            self.clear_exports()
-            for path in [*self.files(), *self.path.rglob(".*.tmp*")]:
-                if path not in but:
-                    path.unlink()
+        self.clear_exports()
+        for path in [*self.path.rglob(".*.tmp*"), *self.files()]:
+            path.unlink()
         logs = [path for path in self.tensorboard.glob("*") if path.is_dir()]
         for folder in (*logs, self.tensorboard, self.checkpoints, self.best.parent):
             _remove_if_empty(folder)
@@ -116,12 +106,11 @@ def run_lock(folder):
         folder: A `RunFolder`; made if it is missing, and removed again if nothing was written.
 
     Raises:
-        RunError: If the folder cannot be made, or another process is training in it.
+        RunError: If another process is training in it.
     """
-    with explained(folder.path):
-        folder.path.mkdir(parents=True, exist_ok=True)
-        path = folder.path / ".lock"
-        path.touch()
+    folder.path.mkdir(parents=True, exist_ok=True)
+    path = folder.path / ".lock"
+    path.touch()
     with path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,10 +127,9 @@ def run_lock(folder):
 def begin(folder, asked, free=(), overwrite=False):
     """The config.json of the unfinished run in a folder, to resume it; None if a run is to begin.
 
-    No run is ever lost: whatever the moment of a kill, the options of the repeat and the backend,
-    the weights that were trained stay on the disk, unless `overwrite` is given with settings or a
-    corpus that differ from those of the run. Even then they stay until the new run has read its
-    corpus.
+    Trained weights stay on the disk whatever the moment of a kill and the options of the repeat,
+    unless `overwrite` is given with other settings. Even then they stay until the new run has read
+    its corpus.
 
     Args:
         asked: {setting: value} of the command.
@@ -161,9 +149,9 @@ def begin(folder, asked, free=(), overwrite=False):
         return None
     before, finished = folder.read_config(), folder.results.exists()
     changes = _changes(before, asked)
-    others = {name: pair for name, pair in changes.items() if finished or name not in free}
-    if overwrite and (changes or _corpus_differs(before)):
+    if overwrite and changes:
         return None
+    others = {name: pair for name, pair in changes.items() if finished or name not in free}
     if others:
         more = "; --steps N changes its length" if "minutes" in others and not finished else ""
         raise RunError(
@@ -192,12 +180,6 @@ def _changes(before, asked):
     return min(changes, key=len)
 
 
-def _corpus_differs(before):
-    """Whether a file has changed that a run learns from; a missing one has not."""
-    files = [file for part in before.get("corpus", {}).values() for file in part["files"]]
-    return any(Path(f["path"]).exists() and sha256(f["path"]) != f["sha256"] for f in files)
-
-
 def settle(asked, before=None):
     """The settings of a run: those asked for, with what they leave open as in the resumed run.
 
@@ -205,7 +187,7 @@ def settle(asked, before=None):
     nothing once, and the number of updates that `--minutes` has become.
     """
     known, settled = (before or {}).get("arguments", {}), {}
-    if asked.protect is None and asked.task == "translation":
+    if asked.protect is None:
         settled["protect"] = tuple(known.get("protect") or ()) if before else DEFAULT
     if asked.precision is None:
         settled["precision"] = known.get("precision") or default_precision()
