@@ -53,7 +53,6 @@ def graph_of(model: keras.Model, decoder_class: type) -> Graph:
     """
     decoder = _only_decoder(model, decoder_class)
     x, *others = keras.tree.flatten(decoder.input)
-    context = [tensor for tensor in others if tensor is not keras_mask(x)]
     target, embedding = _embedding_of(model.inputs, x)
     if target is None:
         raise ValueError(
@@ -61,6 +60,7 @@ def graph_of(model: keras.Model, decoder_class: type) -> Graph:
             "target ids, and nothing may stand between them. Received: "
             f"inputs {[tensor.name for tensor in model.inputs]}, decoder input {x}"
         )
+    context = [tensor for tensor in others if not _is_mask(tensor, target)]
     if len(model.outputs) != 1:
         raise ValueError(f"The model must have one output. Received: {len(model.outputs)}")
     arguments = _arguments(keras.Model(model.inputs, decoder.output), decoder)
@@ -110,6 +110,15 @@ def _embedding_of(inputs, x):
     return None, None
 
 
+def _is_mask(tensor, ids):
+    """Whether a tensor is the mask of ids, which Keras hands to layers over one tensor."""
+    try:
+        operations = keras.Model(ids, tensor).operations
+    except ValueError:  # it is not made of these ids
+        return False
+    return [type(operation).__name__ for operation in operations] == ["InputLayer", "NotEqual"]
+
+
 def _connected(inputs, outputs, rule):
     """A `keras.Model`; an error with the rule if the outputs are not made of the inputs."""
     try:
@@ -129,9 +138,9 @@ def _encoder(encode, context):
     """The encoder and its embedding, if there is nothing else before the decoder."""
     for encoder in encode.layers:
         if isinstance(encoder, Encoder) and len(context) == 1 and encoder.output is context[0]:
-            x, *mask = keras.tree.flatten(encoder.input)
-            _, embedding = _embedding_of(encode.inputs, x)
-            own_mask = all(tensor is keras_mask(x) for tensor in mask)
-            if embedding is not None and own_mask and _arguments(encode, encoder) in ([], ["mask"]):
+            x, *masks = keras.tree.flatten(encoder.input)
+            source, embedding = _embedding_of(encode.inputs, x)
+            alone = _arguments(encode, encoder) == ["mask"] * len(masks)
+            if embedding is not None and alone and all(_is_mask(mask, source) for mask in masks):
                 return encoder, embedding
     return None, None
