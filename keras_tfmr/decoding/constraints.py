@@ -45,19 +45,26 @@ class Constraints:
         self.slots = () if examples.slots is None else examples.slots  # [batch]
         self.bits = 2 ** np.arange(len(self.slot_ids), dtype="int32")
         self.greatest = max(*self.banned_ids, *self.eos_ids, *self.slot_ids)
-        names = ("bos_ids", "eos_id", "banned_ids", "slot_ids", "prefix")
-        asked = {name: _checks.known(getattr(examples, name)) for name in names}
+        asked = {
+            "bos_ids": _checks.known(examples.bos_ids),
+            "eos_id": _checks.known(examples.eos_id),
+            "banned_ids": _checks.known(examples.banned_ids),
+            "slot_ids": _checks.known(examples.slot_ids),
+            "prefix": _checks.known(examples.prefix),
+        }
         self.asked = {  # the greatest id of each argument, where it is known
             name: ids.max() for name, ids in asked.items() if ids is not None and ids.size
         }
 
     def select(self, examples):
         """The constraints of some of the examples, int32 `[n]`."""
-        some, names = (
-            copy.copy(self),
-            ("bos_ids", "max_lengths", "prefix", "prefix_lengths", "slots"),
-        )
-        vars(some).update(select_rows({name: getattr(self, name) for name in names}, examples))
+        some = copy.copy(self)
+        some.bos_ids = take(self.bos_ids, examples)
+        some.max_lengths = take(self.max_lengths, examples)
+        if self.prefix is not None:
+            some.prefix = take(self.prefix, examples)
+            some.prefix_lengths = take(self.prefix_lengths, examples)
+        some.slots = select_rows(self.slots, examples)
         return some
 
     def remaining(self, pending, tokens):

@@ -46,21 +46,23 @@ class DecodingConfig(Config):
 
     def __post_init__(self) -> None:
         beams, longest, n = self.num_beams, self.max_length, self.num_return_sequences
-        self.__dict__.update(  # which a frozen dataclass allows: with Python's own numbers
-            num_beams=_checks.integer("num_beams", beams, 1),
-            num_return_sequences=_checks.integer("num_return_sequences", n, 1, num_beams=beams),
-            max_length=_checks.integer("max_length", longest, 1),
-            min_length=_checks.integer("min_length", self.min_length, 0, max_length=longest),
-            max_length_extra=_checks.integer("max_length_extra", self.max_length_extra, 0),
+        checked = {  # Python's own numbers
+            "num_beams": _checks.integer("num_beams", beams, 1),
+            "num_return_sequences": _checks.integer("num_return_sequences", n, 1, num_beams=beams),
+            "max_length": _checks.integer("max_length", longest, 1),
+            "min_length": _checks.integer("min_length", self.min_length, 0, max_length=longest),
+            "max_length_extra": _checks.integer("max_length_extra", self.max_length_extra, 0),
             # The early exit relies on a length penalty that does not fall with the length.
-            length_penalty=_checks.number("length_penalty", self.length_penalty),
-            length_penalty_offset=_checks.number(
+            "length_penalty": _checks.number("length_penalty", self.length_penalty),
+            "length_penalty_offset": _checks.number(
                 "length_penalty_offset", self.length_penalty_offset
             ),
-            max_length_ratio=_checks.number(
+            "max_length_ratio": _checks.number(
                 "max_length_ratio", self.max_length_ratio, positive=True
             ),
-        )
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)  # the way to set a field of a frozen dataclass
 
     def max_lengths(self, source_lengths: Tensor) -> Tensor:
         """The maximum length of the translation of each source: int `[batch]` to int32 `[batch]`.

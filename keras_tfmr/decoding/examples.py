@@ -80,7 +80,8 @@ class Examples:
         for name, most in (("max_lengths", _checks.LARGEST), ("slots", 2 ** len(slot_ids) - 1)):
             if (value := getattr(self, name)) is not None:
                 fields[name] = _checks.tensor(name, value, "int32", 0, most, batch=batch)
-        self.__dict__.update(fields)  # which a frozen dataclass allows
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)  # the way to set a field of a frozen dataclass
 
 
 def banned_ids(tokenizer: Any) -> tuple[int, ...]:

@@ -81,12 +81,13 @@ class Sampling:
                 raise ValueError("noise must hold a number for each example; received none")
         number = {"dtype": "float32", "check": _checks.number, "positive": True}
         whole = {"dtype": "int32", "check": _checks.integer, "least": 1}
-        vars(self).update(  # which a frozen dataclass allows
-            noise=noise,
-            temperature=_option("temperature", self.temperature, **number),
-            top_k=0.0 if top_k is None else _option("top_k", top_k, **whole),
-            top_p=1.0 if top_p is None else _option("top_p", top_p, **number, most=1),
-        )
+        temperature = _option("temperature", self.temperature, **number)
+        top_k = 0.0 if top_k is None else _option("top_k", top_k, **whole)
+        top_p = 1.0 if top_p is None else _option("top_p", top_p, **number, most=1)
+        object.__setattr__(self, "noise", noise)  # the way to set a field of a frozen dataclass
+        object.__setattr__(self, "temperature", temperature)
+        object.__setattr__(self, "top_k", top_k)
+        object.__setattr__(self, "top_p", top_p)
 
     def among(self, constraints: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """The function that chooses tokens, as for `search`, for the examples of constraints."""
@@ -96,9 +97,9 @@ class Sampling:
             shape = (ops.shape(zeros)[0], constraints.config.max_length)
             noise = keras.random.uniform(shape, dtype="float32", seed=self.seed)
         _checks.shaped("noise", noise, batch=batch, n=None)
+        given = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
         options = []
-        for name in ("temperature", "top_k", "top_p"):
-            option = getattr(self, name)
+        for name, option in given.items():
             if len(np.shape(option)):
                 _checks.shaped(name, option, batch=batch)
             options.append(ops.cast(zeros, "float32") + option)  # [batch]
