@@ -72,7 +72,7 @@ def step_of(name, size, batch, gpu):
     import keras
 
     from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, Transformer
-    from training.run.optimizer import KerasAdam
+    from training.run.adam import Adam
 
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(name.split(",")[0].split()[1])
@@ -80,7 +80,7 @@ def step_of(name, size, batch, gpu):
         config = config.replace(attention_dropout_rate=0.0)
     model, loss = Transformer(config), LabelSmoothedCrossEntropy(label_smoothing=0.1)
     keras.config.set_dtype_policy("float32")
-    optimizer = KerasAdam(NoamSchedule(config.d_model), beta_2=0.98, epsilon=1e-9)
+    optimizer = Adam(NoamSchedule(config.d_model), beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, loss, jit_compile="auto" if gpu else False)
     source, target, labels = (keras.ops.convert_to_tensor(ids) for ids in batch)
     return lambda: float(model.train_on_batch([source, target], labels))

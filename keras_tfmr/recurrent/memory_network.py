@@ -75,7 +75,9 @@ class SentenceEmbedding(MaskingLayer):
         super().__init__(**kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
         self.width = _checks.positive_int("width", width)
-        self.max_facts = _checks.optional_int("max_facts", max_facts)
+        if max_facts is not None:
+            _checks.positive_int("max_facts", max_facts)
+        self.max_facts = max_facts
         self.position_encoding = bool(position_encoding)
 
     def build(self, words_shape: Shape) -> None:
