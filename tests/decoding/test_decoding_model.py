@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from decoding_toys import assert_same, decode
-from helpers import ON_JAX, OPTIONS, random_ids, randomize, to_numpy
+from helpers import OPTIONS, random_ids, randomize, to_numpy
 from keras import ops
 from own_models import OWN, of_ids, source_of
 
@@ -87,7 +87,7 @@ def test_prompts_of_different_lengths_are_gone_on_with(name, beams):
     given = np.count_nonzero(prompts, axis=1) - 1
     step, state, bos_ids, prefix = model.start_after(prompts, beams, max_length=4)
     read = int(to_numpy(state["length"]))
-    assert read == (0 if ON_JAX else 2)
+    assert read == 2
     options = {"max_length": 8 - read, "max_lengths": 4 + given - read, "length_penalty": 0.0}
     found = search(step, state, bos_ids, beams, prefix=prefix, **options)
     # From the start token on: what is left of the prompt is the prefix.
@@ -99,6 +99,7 @@ def test_prompts_of_different_lengths_are_gone_on_with(name, beams):
     np.testing.assert_allclose(*behind_best, atol=1e-4)
 
 
+@TENSORFLOW
 @pytest.mark.parametrize("name, beams", [("paper", 3), ("relative", 1)])
 def test_neighbours_and_padding_change_nothing(name, beams):
     model = make_model(name)
@@ -169,6 +170,7 @@ class Mine(Decoder):
         return -super().call(x, context, context_mask=context_mask, **options)
 
 
+@pytest.mark.backends("tensorflow", "torch")
 def test_a_layer_of_ones_own_class_is_decoded_by_its_own_code():
     model = of_ids(decoder=Mine)
     assert "mine is a Mine, which is no layer of keras_tfmr" in model.why_not_cached()
