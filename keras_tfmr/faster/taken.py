@@ -37,7 +37,7 @@ TAKEN = {
     keras.layers.Embedding,
     keras.layers.ReversibleEmbedding,
 }
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 def why_not_cached(graph):
