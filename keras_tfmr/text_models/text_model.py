@@ -29,8 +29,8 @@ class TextModel(abc.ABC):
 
     Its answers are those of its export: both run the same graph functions, each traced once
     whatever the number and length of the texts. The functions read the weights at each call, so
-    the answers follow a model in training. After LoRA or `quantize` has put other weights into the
-    layers, a new text model is needed: calls and exports of the old one are a RuntimeError.
+    the answers follow a model in training. They are traced again after LoRA or `quantize` has put
+    other weights into the layers.
 
     Any bytes are valid text. Invalid UTF-8 is replaced, and a text that is too long is cut. The
     answer for a text does not depend on the other texts.

@@ -4,7 +4,14 @@ import keras
 import numpy as np
 import pytest
 from formulas import log_softmax
-from text_models import LINES, by_hand, tiny_model, tiny_translator, tokenizer
+from own_models import of_ids, of_pictures
+from text_models import LINES, Plain, by_hand, tiny_model, tiny_translator, tokenizer
+
+from keras_tfmr import decoding
+from keras_tfmr.compat import flatten_layers
+from keras_tfmr.export import known_answers
+from keras_tfmr.export.saved_session import SavedSession
+from keras_tfmr.models.whole_sequence import WholeSequenceStep
 
 BLANK = ["", " ", "\t\r\n", "\u00a0\u3000", "\x00\x07"]
 
@@ -101,14 +108,59 @@ def test_what_does_not_fit_is_an_error(translator, monkeypatch):
         tiny_translator(translator.model)
 
 
-def test_other_weights_in_the_layers_are_followed():
-    translator = tiny_translator(num_beams=1, num_return_sequences=1)
-    before = translator.translate(LINES)
-    table = translator.model.get_layer("embedding").tokens
-    table.enable_lora(2)
-    assert translator.translate(LINES) == before
-    table.lora_embeddings_b.assign(np.ones(table.lora_embeddings_b.shape))
-    assert before != translator.translate(LINES) == translator.replace().translate(LINES)
+def lora(model):
+    """LoRA in every layer that has it, with weights that matter."""
+    for layer in flatten_layers(model):
+        if isinstance(layer, (keras.layers.Dense, keras.layers.Embedding)):
+            layer.enable_lora(2)
+    for weight in model.weights:
+        if "lora" in weight.name:
+            weight.assign(0.5 * np.ones(weight.shape))
+
+
+@pytest.mark.parametrize("change", [lora, lambda model: model.quantize("int8")])
+def test_other_weights_in_the_layers_are_followed(change, tmp_path):
+    """By a translator that has answered, and by the preset it writes."""
+    translator = tiny_translator(kind=Plain, num_beams=1, num_return_sequences=1)
+    before = [one.log_prob for one in translator.score(LINES, LINES[::-1])]
+    change(translator.model)
+    after = [one.log_prob for one in translator.score(LINES, LINES[::-1])]
+    assert np.abs(np.subtract(before, after)).max() > 1e-3
+    expected = translator.replace().score(LINES, LINES[::-1])
+    np.testing.assert_allclose(after, [one.log_prob for one in expected], atol=1e-4)
+    assert translator.translate(LINES) == translator.replace().translate(LINES)
+    if change is lora:
+        loaded = Plain.from_preset(translator.save_to_preset(tmp_path / "preset"))
+        found = loaded.score(LINES, LINES[::-1])
+        np.testing.assert_allclose([one.log_prob for one in found], after, atol=1e-3)
+
+
+def test_a_model_of_ones_own_is_translated_with_and_exported(tmp_path):
+    model = of_ids(tokenizer().vocab_size)
+    translator = tiny_translator(model, kind=Plain)
+    for text, found in zip(LINES, translator.translate(LINES), strict=True):
+        source = tokenizer().encode_truncated([text], 24)[0].numpy()
+        step = WholeSequenceStep(model.graph, 3, 12, *model.graph.encoded(source))
+        ids = decoding.search(
+            step, step.start(1), translator.config,
+            decoding.Examples(
+                [tokenizer().bos_id], tokenizer().eos_id,
+                banned_ids=decoding.banned_ids(tokenizer()),
+                max_lengths=translator.config.max_lengths([source.shape[1]]),
+            ),
+        ).ids[:, 0]  # fmt: skip
+        assert tokenizer().decode(ids).numpy()[0].decode() == found
+    path = translator.export(tmp_path, check=False)
+    with SavedSession(path) as session:
+        assert known_answers.compare(session, known_answers.record(translator), 1e-3) == []
+
+
+def test_a_model_that_cannot_be_decoded_is_refused():
+    model = of_ids(tokenizer().vocab_size)
+    with pytest.raises(ValueError, match=r"must be a TranslationModel.*Received: Functional"):
+        tiny_translator(keras.Model(model.inputs, model.outputs))
+    with pytest.raises(ValueError, match=r"two inputs of int32 ids.*pictures float32"):
+        tiny_translator(of_pictures())
 
 
 def test_a_model_that_does_not_end_stops_in_proportion_to_its_source():
