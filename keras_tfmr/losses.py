@@ -181,6 +181,8 @@ def real_tokens(labels, sample_weight=None):
     if sample_weight is not None:
         _checks.in_range("sample_weight", sample_weight, 0)
         sample_weight = ops.cast(sample_weight, "float32")
+        if _checks.rank(sample_weight.shape) is None:  # TensorFlow, after weights of another rank
+            sample_weight = ops.reshape(sample_weight, (*ops.shape(labels)[:-1], -1))
         while len(sample_weight.shape) < len(weight.shape):
             sample_weight = sample_weight[..., None]
         _checks.broadcasts("sample_weight", sample_weight.shape, labels.shape)
