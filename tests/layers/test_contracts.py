@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from helpers import POLICIES, flat_numpy, learning, no_warnings, random, random_ids, to_numpy
 
-from keras_tfmr import layers, recurrent
-from keras_tfmr.layers.base import dtype_policy
+from keras_tfmr import layers, models, recurrent
+from keras_tfmr.recurrent import dtype_policy
 
 X, CONTEXT, IDS = random(3, 5, 8), random(3, 7, 8, seed=1), random_ids(3, 5, vocab=20)
 WORDS, ANNOTATIONS = random(2, 3, 5), random(2, 4, 10, seed=1)
@@ -21,20 +21,19 @@ PLAIN = dict(quantized=False)  # nothing that int8 changes
 NORM = layers.RMSNormalization(0.1)  # lost, its epsilon would show
 
 
-def encoder_of_vectors(**kw):
-    embedding, alibi = layers.AddPositions(8, **kw), layers.ALiBi(2, **kw)
-    return layers.Encoder(**STACK, embedding=embedding, relative_positions=alibi, **kw)
-
-
-def causal_decoder(**kw):
-    bias = layers.RelativePositionBias(2, bidirectional=False, **kw)
-    options = dict(vocab_size=20, norm_first=True, norm=NORM, relative_positions=bias)
-    return layers.CausalDecoder(**STACK, **options, **kw)
-
-
 def learned_positions(**kw):
     positions = layers.LearnedPositions(9, 8, **kw)
-    return layers.PositionalEmbedding(20, 8, positions=positions, **kw)
+    return layers.PositionalEmbedding(20, 8, positions=positions, logits_bias=True, **kw)
+
+
+def encoder_with_alibi(**kw):
+    return layers.Encoder(**STACK, relative_positions=layers.ALiBi(2, **kw), **kw)
+
+
+def decoder_with_bias(**kw):
+    bias = layers.RelativePositionBias(2, bidirectional=False, **kw)
+    options = dict(norm_first=True, norm=NORM, relative_positions=bias)
+    return layers.CausalDecoder(**STACK, **options, **kw)
 
 
 # What makes a layer, its inputs, and arguments of its call; `xla`: train it by XLA, which takes
@@ -49,7 +48,7 @@ CONTRACTS = [
     ),
     (partial(layers.GlobalSelfAttention, 2, 4, dropout_rate=0.1), [X], {}),
     (partial(layers.CausalSelfAttention, 4, 4, num_kv_heads=2, use_bias=False), [X], {}),
-    (partial(layers.CrossAttention, 2, 4, value_dim=6, norm_first=True), [X, CONTEXT], SCORES),
+    (partial(layers.CrossAttention, 2, 4, norm_first=True), [X, CONTEXT], SCORES),
     (partial(layers.FeedForward, 8, 16), [X], {}),
     (
         partial(layers.GatedFeedForward, 8, 20, activation="silu", use_bias=False, norm=NORM),
@@ -60,17 +59,16 @@ CONTRACTS = [
     (partial(layers.PreNormResidual, 0.1), [X, CONTEXT[:, :5]], dict(trains=False, **PLAIN)),
     (partial(layers.Dropout, 0.1), [X], dict(trains=False, **PLAIN)),
     (partial(layers.LayerNormalization, 1e-5), [X], PLAIN),
-    (partial(layers.PositionalEmbedding, 20, 8), [IDS], {}),
-    (learned_positions, [IDS], {}),
-    (partial(layers.EncoderLayer, **SIZES, value_dim=3), [X], SCORES),
-    (partial(layers.DecoderLayer, **SIZES, value_dim=3), [X, CONTEXT], SCORES),
+    (learned_positions, [IDS], dict(trains=False)),  # the bias is of the logits
+    (partial(layers.AddPositions, 8), [X], dict(trains=False, **PLAIN)),
+    (partial(layers.LMHead, 20), [X], {}),
+    (partial(layers.EncoderLayer, **SIZES), [X], SCORES),
+    (partial(layers.DecoderLayer, **SIZES), [X, CONTEXT], SCORES),
     (partial(layers.CausalDecoderLayer, **SIZES), [X], {}),
-    (encoder_of_vectors, [X], SCORES),
-    (partial(layers.Decoder, **STACK, vocab_size=20), [IDS, CONTEXT], SCORES),
-    (causal_decoder, [IDS], dict(xla=True)),
-    (partial(layers.SSRU, norm_first=True), [X], dict(xla=True)),
-    (partial(layers.SSRUDecoderLayer, **SIZES), [X, CONTEXT], {}),
-    (partial(layers.SSRUDecoder, **STACK, vocab_size=20, use_bias=False), [IDS, CONTEXT], {}),
+    (encoder_with_alibi, [X], SCORES),
+    (partial(layers.Decoder, **STACK), [X, CONTEXT], SCORES),
+    (decoder_with_bias, [X], dict(xla=True)),
+    (models.MeanOverTokens, [X], dict(trains=False, **PLAIN)),
     (partial(recurrent.BidirectionalEncoder, 8), [X], {}),
     (partial(recurrent.AlignedDecoder, 8, 6), [WORDS, ANNOTATIONS], SCORES),
     (partial(recurrent.Maxout, 4), [X], {}),
@@ -80,13 +78,10 @@ CONTRACTS = [
     (partial(recurrent.ConvolutionStack, 4, 2), [X], {}),
     (partial(recurrent.ConvolutionalEncoder, 8, 2, 1), [X], dict(xla=True)),
     (partial(recurrent.ConvolutionalDecoder, 8, 6), [WORDS, ANNOTATIONS], {}),
-    (partial(recurrent.LSTMN, 8, True), [X], dict(xla=True, **SCORES)),
+    (partial(recurrent.LSTMN, 8, True), [X], SCORES),
     # Adjacent tying has nothing but embeddings.
     (partial(recurrent.AdjacentMemories, 13, 16, 2, 4), [FACTS, QUESTION], dict(PLAIN, **SCORES)),
-    (
-        partial(recurrent.LayerwiseMemories, 13, 16, 2, 4),
-        [FACTS, QUESTION], dict(xla=True, **SCORES),
-    ),
+    (partial(recurrent.LayerwiseMemories, 13, 16, 2, 4), [FACTS, QUESTION], SCORES),
 ]  # fmt: skip
 
 

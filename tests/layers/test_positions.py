@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 from helpers import POLICIES, compiled, random, random_ids, to_numpy
 
-from keras_tfmr.layers import (
-    CausalSelfAttention,
-    Encoder,
-    PositionalEmbedding,
-    RelativePositionBias,
-    RotaryPositions,
-)
+from keras_tfmr.layers import Encoder, PositionalEmbedding, RelativePositionBias, RotaryPositions
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, positional_encoding
-from keras_tfmr.models import LanguageModel, TransformerConfig, TranslationModel
+from keras_tfmr.models import Transformer, TransformerConfig, TransformerLanguageModel
 
 
 @pytest.mark.parametrize("depth", [1, 7, 16])
@@ -42,12 +36,17 @@ def test_angles_are_exact_far_out_under_every_policy(policy, wavelength):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_learned_bias_is_not_rounded(policy):
+def test_learned_biases_are_not_rounded(policy):
+    """Of relative positions, and of logits made with the embedding's table."""
     layer = RelativePositionBias(2, bidirectional=True, dtype=policy)
     layer.build()
     layer.table.assign(np.full((32, 2), 1.001))
-    bias = to_numpy(layer(np.arange(3)))
-    np.testing.assert_allclose(bias, np.full((1, 2, 3, 3), 1.001), rtol=1e-6)
+    np.testing.assert_allclose(layer(np.arange(3)), np.full((1, 2, 3, 3), 1.001), rtol=1e-6)
+    embedding = PositionalEmbedding(20, 8, logits_bias=True, dtype=policy)
+    embedding.build()
+    embedding.bias.assign(np.full(20, 1.001))
+    logits = embedding(np.zeros((1, 2, 8), "float32"), reverse=True)
+    np.testing.assert_allclose(logits, np.full((1, 2, 20), 1.001), rtol=1e-6)
 
 
 def test_embedding_is_scaled_tokens_plus_positions():
@@ -58,6 +57,9 @@ def test_embedding_is_scaled_tokens_plus_positions():
     expected = to_numpy(layer.tokens.embeddings)[ids] * math.sqrt(16) + formulas.positions(300, 16)
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_array_equal(output._keras_mask, ids != 0)
+    x = random(2, 3, 16)
+    logits = x @ to_numpy(layer.tokens.embeddings).T
+    np.testing.assert_allclose(layer(x, reverse=True), logits, atol=1e-5)
 
 
 def test_no_decoding_beyond_learned_positions():
@@ -65,15 +67,14 @@ def test_no_decoding_beyond_learned_positions():
         "tiny", source_vocab=20, target_vocab=20, positions="learned", max_length=4
     )
     message = r"max_length=4.*Received.*[89]"  # a prompt takes positions too
-    language = LanguageModel(config)
-    for start, first in ((language.start, 2), (language.start_after, np.array([[2, 9]]))):
+    language, model = TransformerLanguageModel(config), Transformer(config)
+    source = random_ids(2, 3, vocab=20)
+    for start, first in (
+        (language.start, 2), (language.start_after, np.array([[2, 9]])), (model.start, source)
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             start(first, max_length=8)
-    for decoder_self in ("attention", "ssru"):
-        model = TranslationModel(config.replace(decoder_self=decoder_self))
-        with pytest.raises(ValueError, match=message):
-            model.start(random_ids(2, 3, vocab=20), max_length=8)
-        model.start(random_ids(2, 3, vocab=20), max_length=4)
+    model.start(source, max_length=4)
 
 
 @pytest.mark.backends("tensorflow", "jax")  # whose XLA cannot raise an error
@@ -85,21 +86,12 @@ def test_no_plausible_vector_beyond_learned_positions():
     np.testing.assert_array_equal(came, [nothing, *vectors[2:], nothing])
 
 
-@pytest.mark.backends("tensorflow", "jax")
-def test_no_plausible_vector_beyond_a_cache():
-    layer, x = CausalSelfAttention(2, 4), random(1, 2, 8)
-    layer(x)
-    attend = compiled(lambda index: layer(x, cache=layer.attention.cache(1, 5), cache_index=index))
-    for index, fits in ((3, True), (4, False), (-1, False)):
-        assert np.isfinite(to_numpy(attend(np.int32(index))[0])).all() == fits
-
-
 def test_learned_positions_of_an_open_length():
     """While Keras traces it, torch sees a length beyond these nine positions."""
     ids = keras.Input((None,), dtype="int32")
     embedding = PositionalEmbedding(20, 8, positions=LearnedPositions(9, 8))
-    stack = Encoder(num_layers=1, d_model=8, num_heads=2, dff=16, embedding=embedding)
-    model = keras.Model(ids, [embedding(ids), stack(ids)])
+    stack = Encoder(num_layers=1, d_model=8, num_heads=2, dff=16)
+    model = keras.Model(ids, [embedding(ids), stack(embedding(ids))])
     assert [output.shape for output in model.outputs] == [(None, None, 8)] * 2
     model(random_ids(1, 9, vocab=20))
     for call, long in (
@@ -134,5 +126,9 @@ def test_bad_ids():
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        with pytest.raises(ValueError, match=r"`token_ids` must be dense.*ragged"):
+        with pytest.raises(ValueError, match=r"`inputs` must be dense.*ragged"):
             layer(tf.ragged.constant([[1, 2], [3]]))
+        with pytest.raises(
+            ValueError, match=r"must have shape.*Received: a tensor of unknown rank"
+        ):
+            tf.function(layer).get_concrete_function(tf.TensorSpec(None, "int32"))
