@@ -1,6 +1,6 @@
 """Functional models of language: from token ids to the logits of each next token."""
 
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
@@ -12,12 +12,12 @@ from keras_tfmr.faster.step import CachedStep, checked_prompt, rest_of
 from keras_tfmr.faster.taken import why_not_cached
 from keras_tfmr.layers import CausalDecoder
 from keras_tfmr.models.graph import graph_of
-from keras_tfmr.models.saving import apply_layer_changes, layer_changes
+from keras_tfmr.models.saving import FunctionalModel
 from keras_tfmr.models.whole_sequence import WholeSequenceStep
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LanguageModel(keras.Model):
+class LanguageModel(FunctionalModel):
     """An autoregressive density over sequences, p(x) = Π p(x_t | x_<t): a functional `keras.Model`.
 
     Its graph has one `CausalDecoder` over a `PositionalEmbedding` of the model's input. What lies
@@ -123,17 +123,6 @@ class LanguageModel(keras.Model):
             step.max_length = length - 1 + max_length
             state = step.start(ops.shape(prompt)[0])
         return step, state, *rest_of(prompt, state["length"])
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "layer_changes": layer_changes(self)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        config = dict(config)
-        changes = config.pop("layer_changes", {})
-        model = super().from_config(config, custom_objects)
-        apply_layer_changes(model, changes)
-        return model
 
 
 def log_prob(model: keras.Model, token_ids: Tensor) -> Tensor:

@@ -1,8 +1,26 @@
 """What Keras's config of a model leaves out of the layers inside our layers."""
 
+from typing import Any, Self
+
 import keras
 
 from keras_tfmr.compat import flatten_layers
+
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
+class FunctionalModel(keras.Model):
+    """A functional `keras.Model` whose config has the changes of the layers inside its layers."""
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "layer_changes": layer_changes(self)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
+        config = dict(config)
+        changes = config.pop("layer_changes")
+        model = super().from_config(config, custom_objects)
+        apply_layer_changes(model, changes)
+        return model
 
 
 def layer_changes(model):

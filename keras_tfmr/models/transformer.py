@@ -27,6 +27,7 @@ from keras_tfmr.layers import (
     SinusoidalPositions,
 )
 from keras_tfmr.models.language import LanguageModel
+from keras_tfmr.models.saving import FunctionalModel
 from keras_tfmr.models.transformer_config import TransformerConfig
 from keras_tfmr.models.translation import TranslationModel
 
@@ -129,7 +130,8 @@ def TransformerClassifier(  # noqa: N802
 
     x = encoder(tokens(token_ids))  # [batch, length, d_model]
     x = MeanOverTokens(dtype=dtype, name="mean")(x)  # [batch, d_model]
-    return keras.Model(token_ids, LMHead(num_classes, dtype=dtype, name="logits")(x), name=name)
+    x = LMHead(num_classes, dtype=dtype, name="logits")(x)  # [batch, num_classes]
+    return FunctionalModel(token_ids, x, name=name)
 
 
 def embedding(config, vocab_size, name, dtype):

@@ -1,6 +1,6 @@
 """Functional models that translate: from source and target to the logits of each next token."""
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -11,7 +11,7 @@ from keras_tfmr.faster.step import CachedStep
 from keras_tfmr.faster.taken import why_not_cached
 from keras_tfmr.layers import Decoder
 from keras_tfmr.models.graph import graph_of
-from keras_tfmr.models.saving import apply_layer_changes, layer_changes
+from keras_tfmr.models.saving import FunctionalModel
 from keras_tfmr.models.whole_sequence import WholeSequenceStep
 
 
@@ -30,7 +30,7 @@ class AttentionScores(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class TranslationModel(keras.Model):
+class TranslationModel(FunctionalModel):
     """A functional `keras.Model` that ends in logits over target tokens, and can be decoded.
 
     Its graph has one `Decoder`, whose first input is a `PositionalEmbedding` of an input of the
@@ -118,14 +118,3 @@ class TranslationModel(keras.Model):
             graph.embedding(target_ids), context, context_mask=mask, return_attention_scores=True
         )
         return graph.head(x), AttentionScores(cross_scores, encoder_scores, self_scores)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "layer_changes": layer_changes(self)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        config = dict(config)
-        changes = config.pop("layer_changes", {})
-        model = super().from_config(config, custom_objects)
-        apply_layer_changes(model, changes)
-        return model
