@@ -2,35 +2,35 @@
 
 Enters: the folder of a finished SavedModel, and requests with the answers of the text model that it
 was made from. Leaves: a list of problems, as sentences. The process has loaded nothing of what made
-the export. It checks that the server has every operation, that a session as the server's gives the
-known answers and replays the warm-up file, and that `tf.saved_model.load` loads it, too.
+the export. It checks that the server has every operation, and that a session as the server's gives
+the known answers and replays the warm-up file.
 """
 
 import concurrent.futures
-import contextlib
 import json
 import os
 import pathlib
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from keras_tfmr.compat import usable_cores
+from keras_tfmr.export import served_ops, warmup
+from keras_tfmr.export.saved_session import SavedSession, first_lines
 
-# Requests with their answers, as `known_answers.record` makes them.
-Cases = Iterable[dict[str, Any]]
-
-# `FreshProcess` sends this line to its process when the SavedModel is complete.
-_BEGIN = b"begin\n"
+# (signature, inputs, outputs) of requests with their answers: see `known_answers.record`.
+Cases = Iterable[tuple[str, dict, dict]]
 
 
 class FreshProcess:
     """A new Python process that checks a SavedModel once it is complete.
 
     It imports TensorFlow, which takes seconds, while the SavedModel is still being written. It ends
-    with the context.
+    with the context, or with this process, which holds the other end of its standard input.
 
     Args:
         path: The folder of the SavedModel.
@@ -42,35 +42,28 @@ class FreshProcess:
         root = str(pathlib.Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         # A GPU belongs to the process that exports; the check needs none.
-        environment = {
-            **os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1",
-            "KERAS_BACKEND": "tensorflow",
-        }  # fmt: skip
+        environment = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
+        command = [sys.executable, "-m", "keras_tfmr.export.check", os.fspath(path), str(tolerance)]
+        pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            [sys.executable, __file__, os.fspath(path), str(tolerance)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-        )  # fmt: skip
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
+        )
 
-    def problems(self, cases: Callable[[], Cases] = list, timeout: float = 1800) -> list[str]:
-        """Lets it begin, since the SavedModel is complete, and returns the problems that it finds.
+    def problems(self, cases: Cases, timeout: float = 1800) -> list[str]:
+        """The problems that it finds with a SavedModel, which is complete.
 
-        That the process crashes, or hangs for `timeout` seconds, is a problem. `cases()` is called
-        here while the process loads.
+        That the process crashes, or hangs for `timeout` seconds, is a problem.
         """
-        process, begin = self._process, self._process.stdin
-        assert begin is not None  # for the type checker: it is a pipe
+        sent = pickle.dumps([tuple(case) for case in cases])
         try:
-            with contextlib.suppress(BrokenPipeError):  # it has died: see below
-                # Not by the buffer, from which `communicate` would try to write it once more.
-                os.write(begin.fileno(), _BEGIN)
-            output, errors = process.communicate(pickle.dumps(list(cases())), timeout=timeout)
+            output, errors = self._process.communicate(sent, timeout=timeout)
         except subprocess.TimeoutExpired:
             return [f"the check did not end within {timeout} s"]
         try:
             return json.loads(output.splitlines()[-1])
         except (IndexError, ValueError):
             ending = "\n".join(errors.decode(errors="replace").splitlines()[-10:])
-            return [f"the check's process died with code {process.returncode}: {ending}"]
+            return [f"the check's process died with code {self._process.returncode}: {ending}"]
 
     def __enter__(self) -> "FreshProcess":
         return self
@@ -80,13 +73,8 @@ class FreshProcess:
         self._process.communicate()
 
 
-def problems_of(
-    path: str | os.PathLike[str], cases: Callable[[], Cases], tolerance: float
-) -> list[str]:
+def problems_of(path: pathlib.Path, cases: Cases, tolerance: float) -> list[str]:
     """Checks a SavedModel in this process, which must have loaded no operations of others."""
-    from keras_tfmr.export import known_answers, served_ops, warmup
-    from keras_tfmr.export.saved_session import SavedSession, first_lines
-
     try:
         session = SavedSession(path)
     except Exception as error:  # any error of the loader is a problem to report
@@ -95,30 +83,66 @@ def problems_of(
         # A graph whose operations the server lacks may still run here, which would prove nothing.
         if problems := served_ops.problems_of(session.meta_graph.graph_def):
             return problems
-        requests, known = warmup.read(path, problems), list(cases())
+        try:
+            requests = warmup.read(path)
+        except ValueError as error:
+            return [str(error)]
 
         def asked(name):
             """Known answers first, then the warm-up's requests: most are the work of one thread."""
-            own = [case for case in known if case["signature"] == name]
-            problems = known_answers.compare(session, own, tolerance)
-            warm = [request for request in requests if request.signature == name]
-            warmup.replay(session, warm, problems)
+            problems = []
+            for signature, inputs, outputs in cases:
+                if signature == name:
+                    problems += differences(session, name, inputs, outputs, tolerance)
+            try:
+                warmup.replay(session, [each for each in requests if each.signature == name])
+            except ValueError as error:
+                problems.append(str(error))
             return problems
 
-        names = {case["signature"] for case in known} | {each.signature for each in requests}
-        for more in pool.map(asked, sorted(names)):
-            problems += more
-    return problems or known_answers.load_as_users_do(path, known)
+        names = {name for name, *_ in cases} | {each.signature for each in requests}
+        return [problem for problems in pool.map(asked, sorted(names)) for problem in problems]
+
+
+def differences(
+    session: SavedSession,
+    name: str,
+    inputs: dict[str, np.ndarray],
+    known: dict[str, np.ndarray],
+    tolerance: float,
+) -> list[str]:
+    """Where a session's answer differs from the known one; texts must be equal."""
+    try:
+        found = session.run(name, inputs)
+    except Exception as error:  # any error of a kernel is a problem to report
+        return [f"signature {name} fails: {first_lines(error)}"]
+    if missing := sorted(known.keys() - found.keys()):
+        return [f"signature {name} has no output {', '.join(missing)}"]
+    return [
+        f"signature {name}: output {alias} is {_short(found[alias])}, but in process it is "
+        f"{_short(known[alias])}"
+        for alias in known
+        if not _same(found[alias], known[alias], tolerance)
+    ]
+
+
+def _same(found, known, tolerance):
+    if found.shape != known.shape:
+        return False
+    if known.dtype == object:
+        return bool(np.all(found == known))
+    return np.allclose(found, known, rtol=tolerance, atol=tolerance)
+
+
+def _short(value: Any) -> str:
+    return f"{' '.join(str(value).split()):.200}"
 
 
 def main() -> None:
     """What the process of a `FreshProcess` does: it prints the problems as JSON."""
     path, tolerance = sys.argv[1:]
-    from keras_tfmr.export import known_answers, served_ops, warmup  # noqa: F401  while it is written
-
-    if sys.stdin.buffer.readline() == _BEGIN:
-        problems = problems_of(path, lambda: pickle.load(sys.stdin.buffer), float(tolerance))
-        print(json.dumps(problems))
+    if sent := sys.stdin.buffer.read():  # after the imports above, when the SavedModel is complete
+        print(json.dumps(problems_of(pathlib.Path(path), pickle.loads(sent), float(tolerance))))
 
 
 if __name__ == "__main__":

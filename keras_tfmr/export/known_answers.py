@@ -1,11 +1,14 @@
-"""Requests to an export with known answers: those that its text model gives in process."""
+"""Requests to an export: with the answers of its text model, for its check; and for its warm-up."""
 
 import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from keras_tfmr import compat
-from keras_tfmr.export.saved_session import first_lines
+from keras_tfmr.export.warmup import BATCHES
 from keras_tfmr.precision import precision_of
 from keras_tfmr.signatures.inputs import utf8
 
@@ -30,69 +33,40 @@ ADVERSARIAL = (
 )
 
 
-def load_as_users_do(path, cases):
-    """Loads a SavedModel by `tf.saved_model.load`, as `keras.layers.TFSMLayer` does, and asks it.
+class Case(NamedTuple):
+    """A request with its known answer: the name of a signature, and {name: array} of each."""
 
-    Unlike a server, that builds all functions again. Returns the problems, as a list of sentences.
-
-    Args:
-        path: The folder of the SavedModel.
-        cases: Those of `record`, the default signature's first.
-    """
-    import tensorflow as tf
-
-    for case in cases[:1]:
-        try:
-            function = tf.saved_model.load(str(path)).signatures["serving_default"]
-            inputs = {alias: tf.constant(column[:1]) for alias, column in case["inputs"].items()}
-            outputs = function(**inputs)
-        except Exception as error:  # any error of the loader is a problem to report
-            return [f"tf.saved_model.load, or what it loads, fails: {first_lines(error)}"]
-        missing = sorted(set(case["outputs"]) - set(outputs))
-        return [f"what tf.saved_model.load loads has no output {alias}" for alias in missing]
-    return []
+    signature: str
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
 
 
-def record(text_model):
-    """Test requests with the answers that a `TextModel` gives in process.
-
-    Each text is sent alone, so that comparing these answers with those for a whole batch also shows
-    that no row depends on the others.
-
-    Returns:
-        A list of cases for `compare`: dicts of a signature, its inputs and its outputs.
-    """
+def record(text_model: Any) -> list[Case]:
+    """Requests for every signature of a `TextModel`, with the answers that it gives in process."""
     plain = [text.encode() for text in TEXTS]
-    rounded = precision_of(text_model.model) != "float32"
-    cases = []
-    for name in text_model.signatures:
+    rounded, cases = precision_of(text_model.model) != "float32", []
+    for name, function in text_model.signatures.items():
         # Translations of nonsense are so close in score that rounding decides among them.
         adversarial = ADVERSARIAL if name == text_model.default and not rounded else ()
-        signature = text_model.declared[name]
-        texts = plain[1:2] if signature.large else [*plain, *adversarial]
+        inputs = example(text_model, name, [*plain, *adversarial])
         # Optimising a signature takes seconds, more than a few answers gain from it.
         with compat.unoptimized_functions():
-            case = _case(text_model, name, texts)
-        if rounded and signature.certain is not None:
-            case["outputs"] = {alias: case["outputs"][alias] for alias in signature.certain}
-        cases.append({**case, "rounded": rounded})
+            outputs = function(*map(tf.constant, inputs.values()))
+        if rounded and text_model.declared[name].searched:
+            outputs = {}
+        cases.append(Case(name, inputs, {alias: x.numpy() for alias, x in outputs.items()}))
     return cases
 
 
-def _case(text_model, name, texts):
-    import tensorflow as tf
-
-    function, inputs = text_model.signatures[name], example(text_model, name, texts)
-    rows = [
-        function(*(tf.constant(column[i : i + 1]) for column in inputs.values()))
-        for i in range(len(texts))
-    ]
-    outputs = {alias: _joined([row[alias].numpy() for row in rows]) for alias in rows[0]}
-    return {"signature": name, "inputs": inputs, "outputs": outputs}
+def warm_ups(text_model: Any, texts: Sequence[str]) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """Requests for `warmup.write`: every signature and batch size, the default signature first."""
+    names = sorted(text_model.signatures, key=lambda name: name != text_model.default)
+    rows = [[texts[i % len(texts)] for i in range(batch)] for batch in BATCHES]
+    return [(name, example(text_model, name, batch)) for name in names for batch in rows]
 
 
-def example(text_model, name, texts):
-    """The example of a signature with these texts: {input: array}, in the signature's order."""
+def example(text_model: Any, name: str, texts: Sequence[Any]) -> dict[str, np.ndarray]:
+    """A request to a signature with these texts: {input: array}, in the signature's order."""
 
     def in_turn(*values):
         return [*itertools.islice(itertools.cycle(values), len(texts))]
@@ -115,71 +89,8 @@ def example(text_model, name, texts):
     }
 
 
-def example_of(text):
+def example_of(text: str | bytes) -> bytes:
     """A text as a serialised `tf.train.Example`, of which Classify and Regress take a list."""
-    import tensorflow as tf
-
     feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[utf8(text)]))
     message = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
     return message.SerializeToString(deterministic=True)
-
-
-def _joined(answers):
-    """Answers [1, ...] as one batch, padded to the largest."""
-    shape = np.max([answer.shape for answer in answers], axis=0)
-    empty = b"" if answers[0].dtype == object else 0
-    widths = [
-        [(0, most - size) for most, size in zip(shape, a.shape, strict=True)] for a in answers
-    ]
-    return np.concatenate(
-        [np.pad(a, width, constant_values=empty) for a, width in zip(answers, widths, strict=True)]
-    )
-
-
-def compare(session, cases, tolerance):
-    """Compares a session's answers with known ones; returns the differences as sentences.
-
-    All texts must be equal. If a case is `rounded`, rounding can lead a search from one hypothesis
-    to another, whose score is another one too, so that only some of the outputs named `score` must
-    be the same.
-    """
-    problems = []
-    for case in cases:
-        name = case["signature"]
-        try:
-            outputs = session.run(name, case["inputs"])
-        except Exception as error:  # any error of a kernel is a problem to report
-            problems.append(f"signature {name} fails: {first_lines(error)}")
-            continue
-        problems += _differences(case, outputs, tolerance)
-    return problems
-
-
-def _differences(case, outputs, tolerance):
-    name, expected = case["signature"], case["outputs"]
-    missing = sorted(set(expected) - set(outputs))
-    if missing:
-        return [f"signature {name} has no output {', '.join(missing)}"]
-    same = {alias: _same(expected[alias], outputs[alias], tolerance) for alias in expected}
-    if case.get("rounded") and "score" in same:
-        same["score"] = np.any(same["score"])
-    return [
-        f"signature {name}: output {alias} is {_short(outputs[alias])}, but in process it is"
-        f" {_short(expected[alias])}"
-        for alias in sorted(expected, key=lambda alias: "score" not in alias)
-        if not np.all(same[alias])
-    ]
-
-
-def _same(known, value, tolerance):
-    """bool of their shape, whether each element is the same; False if the shapes differ."""
-    if known.shape != value.shape:
-        return False
-    if value.dtype == object:
-        return known == value
-    return np.isclose(known, value, rtol=tolerance, atol=tolerance)
-
-
-def _short(value):
-    text = " ".join(str(value).split())
-    return text if len(text) <= 200 else text[:200] + "…"

@@ -4,6 +4,7 @@ import importlib.util
 import pathlib
 
 import numpy as np
+import tensorflow as tf
 
 from keras_tfmr import compat
 
@@ -29,8 +30,6 @@ class SavedSession:
     """
 
     def __init__(self, path, config=None):
-        import tensorflow as tf
-
         register_text_ops()
         graph = tf.Graph()
         # Without soft placement, as in the server, so that pinned nodes fail here too.
@@ -91,8 +90,6 @@ def first_lines(error):
 
 def register_text_ops():
     """Loads TensorFlow Text's ops, if it is installed, but not its modules, which import Keras."""
-    import tensorflow as tf
-
     if spec := importlib.util.find_spec("tensorflow_text"):
         for library in sorted(pathlib.Path(spec.origin).parent.glob("python/ops/*.so")):
             tf.load_op_library(str(library))

@@ -28,9 +28,7 @@ class Signature(Generic[Answer]):
         inputs: {name: dtype} of the inputs, each `[batch]`; the first one is the texts.
         lists: Of the inputs, those that are `[batch, n]`: a list for each text.
         optional: Further outputs, which not every model has; `()` stands for a missing one.
-        certain: Outputs that rounding to bfloat16 changes only slightly, None for all. The others
-            can change completely, as the best of two labels does.
-        large: Whether the answers are so large that the check of an export asks for one text only.
+        searched: Whether the answer is the best of several, which rounding can change completely.
         method: TensorFlow Serving's method: "predict", "classify" or "regress".
 
     >>> LOG_PROB.read({"log_prob": [-1.5], "tokens": [3], "truncated": [False]})
@@ -43,8 +41,7 @@ class Signature(Generic[Answer]):
     inputs: Mapping[str, str] = field(default_factory=lambda: {"text": "string"})
     lists: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    certain: tuple[str, ...] | None = None
-    large: bool = False
+    searched: bool = False
     method: str = "predict"
 
     def specs(self) -> dict[str, tuple[list[None], str]]:
@@ -99,19 +96,16 @@ def _classification(label, labels, probabilities, truncated):
 
 
 TRANSLATE = Signature(
-    "translate",
-    ("translation", "score", "truncated"),
-    answers.Translation,
-    certain=("score", "truncated"),
+    "translate", ("translation", "score", "truncated"), answers.Translation, searched=True
 )
 TRANSLATE_NBEST = Signature(
-    "translate_nbest", ("translations", "scores", "truncated"), _hypotheses, certain=("truncated",)
+    "translate_nbest", ("translations", "scores", "truncated"), _hypotheses, searched=True
 )
 TRANSLATE_DOCUMENT = Signature(
     "translate_document",
     ("translation", "sentences", "truncated", "source_pieces", "target_pieces"),
     _document,
-    certain=("sentences", "truncated", "source_pieces"),
+    searched=True,
 )
 TRANSLATE_WITH_TERMS = Signature(
     "translate_with_terms",
@@ -119,7 +113,7 @@ TRANSLATE_WITH_TERMS = Signature(
     answers.Translation,
     inputs={"text": "string", "terms": "string", "translations": "string"},
     lists=("terms", "translations"),
-    certain=("score", "truncated"),
+    searched=True,
 )
 LIKELIHOOD = ("log_prob", "tokens", "truncated")
 SCORE = Signature(
@@ -130,14 +124,10 @@ EXPLAIN = Signature(
     ("source_tokens", "target_tokens", "attention", "attention_heads"),
     _explanation,
     optional=("encoder_heads", "decoder_heads"),
-    certain=("source_tokens",),
-    large=True,  # a number for each pair of tokens, layer and head
+    searched=True,
 )
 CLASSIFY = Signature(
-    "classify",
-    ("label", "labels", "probabilities", "truncated"),
-    _classification,
-    certain=("probabilities",),
+    "classify", ("label", "labels", "probabilities", "truncated"), _classification, searched=True
 )
 COMPLETION = ("text", "log_prob", "tokens", "finished", "truncated")
 COMPLETE = Signature(
@@ -148,14 +138,14 @@ COMPLETE = Signature(
         "prompt": "string", "length": "int32", "temperature": "float32", "top_k": "int32",
         "top_p": "float32", "seed": "int64",
     },
-    certain=("truncated",),
+    searched=True,
 )  # fmt: skip
 COMPLETE_GREEDILY = Signature(
     "complete_greedily",
     COMPLETION,
     answers.Completion,
     inputs={"prompt": "string"},
-    certain=("truncated",),
+    searched=True,
 )
 LOG_PROB = Signature("log_prob", LIKELIHOOD, answers.Likelihood)
 # TensorFlow Serving's own methods, whose requests hold `tf.train.Example` messages.

@@ -16,10 +16,11 @@ def load(path):
     config.intra_op_parallelism_threads = 1  # a translator's operations are too small for more
     # Optimising the graph takes seconds for each signature, and saves nothing that is measurable.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    session, problems = SavedSession(path, config), []
-    warmup.replay(session, warmup.read(path, problems), problems)
-    if problems:
-        raise tf.errors.FailedPreconditionError(None, None, problems[0])
+    session = SavedSession(path, config)
+    try:
+        warmup.replay(session, warmup.read(path))
+    except ValueError as error:
+        raise tf.errors.FailedPreconditionError(None, None, str(error)) from error
     return session
 
 

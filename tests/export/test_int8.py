@@ -14,7 +14,7 @@ from text_models import LINES, Plain, tiny_translator
 
 from keras_tfmr import Transformer, TransformerConfig
 from keras_tfmr.errors import ExportError
-from keras_tfmr.export import known_answers
+from keras_tfmr.export import check, known_answers
 from keras_tfmr.export.int8_agreement import measured
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.export.write import METADATA_FILE
@@ -138,7 +138,8 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path):
     with SavedSession(path) as session:
         found = session.run("translate", {"text": np.array([x.encode() for x in LINES], object)})
         here = translator.for_decoding("int8", LINES)
-        assert known_answers.compare(session, known_answers.record(here), 1e-3) == []
+        for case in known_answers.record(here):
+            assert check.differences(session, *case, tolerance=1e-3) == []
     assert [text.decode() for text in found["translation"]] == here.translate(LINES)
 
 

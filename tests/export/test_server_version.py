@@ -1,6 +1,5 @@
 """Exports of the TensorFlow that is installed, in the C++ session of TensorFlow Serving 2.20's."""
 
-import functools
 import subprocess
 import sys
 
@@ -47,4 +46,4 @@ def test_it_answers_as_in_this_process(kind, precision, server_python, tmp_path,
         translator = translator.for_decoding("int8", LINES)
     monkeypatch.setattr(sys, "executable", server_python)
     with FreshProcess(path) as process:
-        assert process.problems(functools.partial(known_answers.record, translator)) == []
+        assert process.problems(known_answers.record(translator)) == []

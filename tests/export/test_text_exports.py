@@ -8,13 +8,12 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
-from server_process import ServerProcess
 from stub_translator import serving
 from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
 from text_models import LABELS, LINES, classifier, completer
 
 from keras_tfmr.client import ServingClient, ServingError
-from keras_tfmr.export import known_answers, warmup, write
+from keras_tfmr.export import check, known_answers, warmup, write
 from keras_tfmr.export.known_answers import example_of
 from keras_tfmr.export.saved_session import SavedSession
 from serving import client as client_command
@@ -77,16 +76,17 @@ def address(sessions):
 @pytest.mark.parametrize("name", MODELS)
 def test_answers_methods_warm_up_and_metadata(exports, models, sessions, name):
     model, session, path = models[name], sessions[name], exports / name / "1"
-    assert known_answers.compare(session, known_answers.record(model), 1e-3) == []
+    for case in known_answers.record(model):
+        assert check.differences(session, *case, tolerance=1e-3) == []
     assert set(session.signatures) == {"serving_default", *model.signatures}
     for signature, definition in session.signatures.items():
         method = METHODS.get(signature, "predict")
         assert definition.method_name == f"tensorflow/serving/{method}"
-    asked = warmup.read(path, problems := [])
+    asked = warmup.read(path)
     assert {request.signature for request in asked} == set(model.signatures)
     few = [one for one in asked if len(next(iter(one.inputs.values()))) < max(warmup.BATCHES)]
-    warmup.replay(session, few, problems)
-    assert problems == [] and len(asked) == len(model.signatures) * len(warmup.BATCHES)
+    warmup.replay(session, few)
+    assert len(asked) == len(model.signatures) * len(warmup.BATCHES)
     metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
     assert (metadata["kind"], metadata["max_length"]) == (type(model).__name__, 24)
 
@@ -133,15 +133,11 @@ def test_labels_by_our_client(address, models):
         client.classify(texts)
 
 
-def test_complete_and_log_prob_by_our_client(exports, models, tmp_path):
-    """Through the development server."""
+def test_complete_and_log_prob_by_our_client(address, models):
     model, prompts = models["completer"], ["Bom", "", "The black"]
     options = {"length": 10, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "seed": 3}
     expected, scores = model.complete(prompts, **options), model.log_prob(LINES)
-    with (
-        ServerProcess(exports / "completer") as server,
-        ServingClient(f"127.0.0.1:{server.port}") as client,
-    ):
+    with ServingClient(address, model="completer") as client:
         for one, other in zip(client.complete(prompts, **options), expected, strict=True):
             assert one[:1] + one[2:] == other[:1] + other[2:]
             assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
