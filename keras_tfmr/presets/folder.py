@@ -1,6 +1,5 @@
 """The files of a preset: its config, tokenizers and weights, as a training run leaves them."""
 
-import csv
 import os
 import pathlib
 from typing import TYPE_CHECKING, Any
@@ -36,8 +35,6 @@ class PresetFolder:
         self.best = path / "weights" / "best.weights.h5"
         self.abbreviations = path / "abbreviations.txt"
         self.texts = path / "texts.txt"
-        self.translations = path / "translations.tsv"
-        self.predictions = path / "predictions.tsv"
         self.results = path / "results.json"
 
     def read_config(self) -> dict[str, Any]:
@@ -75,9 +72,7 @@ class PresetFolder:
 
     def model(self, weights: str | os.PathLike[str] | bool | None = None) -> "keras.Model":
         """The model with its weights, or with those of another file; with new ones for False."""
-        from keras_tfmr.presets.models import (
-            read_model,
-        )  # Keras: a second that --help does not wait
+        from keras_tfmr.presets.models import read_model  # imports Keras, which takes a second
 
         path = self.best if isinstance(weights, bool | None) else pathlib.Path(weights)
         if weights is not False and not path.is_file():
@@ -94,33 +89,14 @@ class PresetFolder:
             raise PresetError(f"{path} does not fit the model of its run: {error}") from error
         return model
 
-    def rows(self) -> list[dict[str, str]]:
-        """The rows of translations.tsv or predictions.tsv; none before the end of a run."""
-        for path in (self.translations, self.predictions):
-            if path.exists():
-                try:
-                    with path.open(encoding="utf-8", newline="") as lines:
-                        reader = csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE)
-                        return list(reader)
-                except (OSError, ValueError, csv.Error) as error:
-                    raise PresetError(f"Cannot read {path}: {error}") from error
-        return []
-
-    def sources(self, count: int = 256) -> list[str]:
-        """The first texts that the model was evaluated on; none before the evaluation."""
-        if self.texts.exists():  # of a preset that is no run
-            try:
-                return self.texts.read_text(encoding="utf-8").split("\n")[:count]
-            except (OSError, ValueError) as error:
-                raise PresetError(f"Cannot read {self.texts}: {error}") from error
-        rows = self.rows()[:count]
-        column = "source" if rows and "source" in rows[0] else "text"
-        if rows and column not in rows[0]:
-            raise PresetError(
-                f"{self.translations} or {self.predictions.name} has neither the column source "
-                f"nor text. Received: {', '.join(rows[0])}"
-            )
-        return [row[column] for row in rows]
+    def sources(self) -> list[str]:
+        """Texts that the model was evaluated on; none before the evaluation."""
+        if not self.texts.exists():
+            return []
+        try:
+            return self.texts.read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError) as error:
+            raise PresetError(f"Cannot read {self.texts}: {error}") from error
 
 
 def load_tokenizer(path: pathlib.Path) -> Any:

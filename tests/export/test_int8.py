@@ -159,5 +159,7 @@ def test_straying_answers_are_refused_with_the_layer_to_blame():
     errors = int8_errors(translator.model, translator.examples(LINES))
     (_, worst), (_, second), *_ = errors.items()
     assert worst > 5 * second, errors
-    assert {"query_key_value", "source", "embedding"} <= {path.rsplit("/", 1)[-1] for path in errors}
+    assert {"query_key_value", "source", "embedding"} <= {
+        path.rsplit("/", 1)[-1] for path in errors
+    }
     assert not any("None" in path for path in errors)

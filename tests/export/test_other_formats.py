@@ -12,7 +12,7 @@ from marian_models import write_published
 
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.errors import ExportError
-from keras_tfmr.models import TransformerConfig, TranslationModel
+from keras_tfmr.models import Transformer, TransformerConfig
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from keras_tfmr.text_models.translator import Translator
 from training import phrasebook
@@ -33,7 +33,7 @@ def scrambled(**fields):
     size = tokenizer().vocab_size
     fields = {"num_heads": 4, "dff": 48, **fields}
     config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size, **fields)
-    model, rng = TranslationModel(config), np.random.default_rng(5)
+    model, rng = Transformer(config), np.random.default_rng(5)
     for weight in model.trainable_variables:
         weight.assign(weight + rng.normal(scale=0.3, size=weight.shape))
     return Translator(model, tokenizer(), config=DECODING)

@@ -53,7 +53,7 @@ def test_the_files_of_a_run(whole):
     assert results["steps"] == 60 and results["peak_memory_mib"] > 100
     with folder.translations.open(encoding="utf-8") as lines:
         pairs = list(csv.DictReader(lines, delimiter="\t"))
-    assert len(pairs) == 40 and folder.sources(2) == [pair["source"] for pair in pairs[:2]]
+    assert len(pairs) == 40 and folder.sources()[:2] == [pair["source"] for pair in pairs[:2]]
     for file in (folder.curves, folder.attention):
         assert file.read_bytes().startswith(b"\x89PNG")
     assert any(folder.tensorboard.rglob("events*")) and (folder.saved_model / "1").exists()

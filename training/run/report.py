@@ -1,5 +1,6 @@
 """After the training: the final evaluation, the pictures, the report and the export of a run."""
 
+import csv
 import os
 import shlex
 import statistics
@@ -24,6 +25,7 @@ from training.scores import SCORES, class_scores, corpus_scores, scores_in_words
 from training.settings.training_config import TextConfig, TrainingConfig
 
 SAMPLES = 12
+TEXTS = 256  # of the validation set, which calibrate and warm up an export
 LONGEST = 64  # tokens of the text in the picture of the attention
 REPORT = """# {name}
 
@@ -108,6 +110,8 @@ def finish(settings, task, folder, data, state):
         if name == "validation":
             write = write_translations if settings.task == "translation" else write_predictions
             write(folder, evaluator, answers)
+            texts = [" ".join(text.split()) for text in evaluator.texts()[:TEXTS]]
+            write_atomically(folder.texts, "\n".join(texts))
     results["peak_memory_mib"] = max(state.peak_memory_mib, peak_memory_mib())
     draw(folder, evaluators["validation"], text_model, state)
     if settings.export:
@@ -247,15 +251,17 @@ def export(folder, text_model, results):
 
 def report(settings, task, folder, summary, state, results, evaluators, examples):
     """The text of report.md."""
-    config, sets, rows = folder.read_config(), [*evaluators], folder.rows()
+    config, sets, translates = folder.read_config(), [*evaluators], settings.task == "translation"
+    file = folder.translations if translates else folder.predictions
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
     scores = [
         (SCORES[n][0], *(SCORES[n][1].format(results[f"{name}_{n}"]) for name in sets))
         for n in task.scores
     ]
     how = ", cased and detokenised, as sacrebleu does by default"
-    columns = [name for name in rows[0] if name not in ("score", "chrf")] if rows else []
+    columns = [name for name in rows[0] if name not in ("score", "chrf")]
     chosen = rows[:: max(1, len(rows) // SAMPLES)][:SAMPLES]
-    translates = settings.task == "translation"
     return REPORT.format(
         name=folder.path.name,
         command=config["command"],
@@ -271,7 +277,7 @@ def report(settings, task, folder, summary, state, results, evaluators, examples
         ) if examples else "",
         labels=labels(evaluators[sets[-1]], sets[-1]),
         samples=table(columns, [[row[name] for name in columns] for row in chosen]),
-        file=(folder.translations if translates else folder.predictions).name,
+        file=file.name,
     )  # fmt: skip
 
 

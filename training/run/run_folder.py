@@ -38,6 +38,8 @@ class RunFolder(PresetFolder):
     def __init__(self, path):
         super().__init__(path)
         self.history = self.path / "history.csv"
+        self.translations = self.path / "translations.tsv"
+        self.predictions = self.path / "predictions.tsv"
         self.report = self.path / "report.md"
         self.curves = self.path / "curves.png"
         self.attention = self.path / "attention.png"

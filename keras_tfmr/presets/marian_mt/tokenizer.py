@@ -79,8 +79,11 @@ class MarianTokenizer(Tokenizer):
     def untagged(self, texts):
         if self._own_tag is not None or not self._tag_ids:
             return []
-        texts = (utf8(text).decode(errors="replace") for text in texts)
-        return [number for number, text in enumerate(texts) if self._split(text)[0] is None]
+        return [number for number, text in enumerate(texts) if not self._has_tag(utf8(text))]
+
+    def _has_tag(self, text):
+        match = re.match(_TAG, text.decode(errors="replace"))
+        return bool(match) and match.group().strip() in self._tag_ids
 
     def decode(self, ids):
         """As in the base; unknown ids are skipped, too."""
@@ -115,20 +118,7 @@ class MarianTokenizer(Tokenizer):
         return texts, tf.RaggedTensor.from_tensor(ids[:, None], padding=self.pad_id)
 
     def _line_ids(self, lines):
-        rows = []
-        for line in lines:
-            tag, text = self._split(line)
-            tag = self._own_tag if tag is None else tag
-            ids = self._processor.piece_to_id(self._processor.encode(text, out_type=str))
-            ids = [i if i < self.vocab_size else self.unknown_id for i in ids]
-            rows.append(ids if tag is None else [tag, *ids])
-        return rows
-
-    def _split(self, line):
-        """The id of the known tag that a line begins with, or None, and the text behind it."""
-        match = re.match(_TAG, line)
-        tag = self._tag_ids.get(match.group().strip()) if match else None
-        return (None, line) if tag is None else (tag, line[match.end() :])
+        return self.encode([*lines]).to_list()
 
 
 def joined(spm, pieces, *, reads_tags=False):
