@@ -46,7 +46,7 @@ def test_logits_and_translations_are_those_of_transformers(tying, tmp_path):
     translator = Translator.from_preset(path)
     # Our ids: padding, unknown, start and end, then the others in their order.
     ours = np.array([3, 1, *range(4, VOCAB + 1), 0])
-    source, _ = translator.source_tokenizer.encode_truncated(texts, 64)
+    source = translator.source_tokenizer.encode_truncated(texts, 64)[0].numpy()
     np.testing.assert_array_equal(source, ours[inputs["input_ids"].numpy()])
     found = translator.model([source, np.where(theirs == VOCAB - 1, 2, ours[theirs])[:, :-1]])
     # Padding behind an end is read as the start here; only the rows before it are compared.
