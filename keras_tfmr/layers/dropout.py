@@ -68,7 +68,17 @@ class Dropout(keras.layers.Dropout):
             ((count + 4 * WORDS - 1) // (4 * WORDS), WORDS),
             -(2**31),
             2**31 - 1,
-            seed=self.seed_generator,
+            seed=self._seed(),
         )
         drawn = ops.reshape(ops.view(words, "uint8"), (-1,))
         return ops.reshape(drawn[:count], shape)
+
+    def _seed(self):
+        """What Keras draws from: the generator of the layer, or on torch a seed of torch's."""
+        if keras.backend.backend() != "torch" or self.seed is not None:
+            return self.seed_generator
+        import torch
+
+        # `keras.RematScope` computes a layer again for its gradient. It sets torch's generator
+        # back for that, and not those of Keras, which would drop other numbers.
+        return int(torch.randint(2**31 - 1, ()))

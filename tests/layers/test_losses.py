@@ -73,7 +73,7 @@ def test_a_sample_weight_counts_as_so_many_tokens():
 
 
 @pytest.mark.backends("tensorflow", "jax")
-@pytest.mark.parametrize("bad", [-1, -100, VOCAB])
+@pytest.mark.parametrize("bad", [-1, VOCAB])
 def test_a_label_out_of_its_range_trains_nothing_in_a_graph(bad):
     """The loss and the metrics are NaN; that token has no gradient, others have theirs."""
     logits, labels = logits_and_labels()
@@ -187,8 +187,6 @@ def test_over_an_epoch_and_with_sample_weights(kind):
     metric.update_state(labels, logits, sample_weight=np.array([2.0, 1.0, 0.0, 0.0]))
     repeated = [(labels[rows], logits[rows]) for rows in ([0, 0], [1])]
     np.testing.assert_allclose(metric.result(), expected(kind, repeated), rtol=1e-5)
-    with pytest.raises(ValueError, match=r"one axis more.*\(2, 3\).*\(2, 3\)"):
-        metric.update_state(np.ones((2, 3), "int32"), random(2, 3))
 
 
 def test_noam_formula():
@@ -209,9 +207,3 @@ def test_saved_with_a_model(tmp_path):
     assert type(again._learning_rate) is NoamSchedule
     assert again._learning_rate.get_config() == schedule.get_config()
     np.testing.assert_allclose(again.learning_rate, schedule(0), rtol=1e-6)
-
-
-def test_bad_schedules():
-    for name, value in (("d_model", 0), ("warmup_steps", 0), ("scale", -1)):
-        with pytest.raises(ValueError, match=f"{name}.*Received: {name}={value}"):
-            NoamSchedule(**{"d_model": 64, name: value})

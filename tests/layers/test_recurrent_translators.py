@@ -186,9 +186,6 @@ def test_receptive_field():
     assert stack.receptive_field == len(reached)
 
 
-X, Y = random(2, 4, 6), random(2, 3, 5)
-
-
 def test_configs():
     for kind, units, embedding in (
         (recurrent.Seq2SeqConfig, 1000, 100),
@@ -196,8 +193,6 @@ def test_configs():
     ):
         paper = kind.preset("paper", source_vocab=30, target_vocab=40)
         assert (paper.units, paper.embedding_dim, paper.maxout_units) == (units, embedding, 500)
-    with pytest.raises(ValueError, match="source_vocab=5, target_vocab=6"):
-        recurrent.RNNSearchConfig(source_vocab=5, target_vocab=6)
     with pytest.raises(ValueError, match=r"`kernel_size` must be odd.*kernel_size=4"):
         recurrent.ConvolutionalConfig(kernel_size=4)
     with pytest.raises(ValueError, match=r"`kernel_size` must be odd.*kernel_size=2"):

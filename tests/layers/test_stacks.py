@@ -8,7 +8,7 @@ import pytest
 from helpers import random, randomize, to_numpy
 
 from keras_tfmr import CausalSelfAttention, CrossAttention, FeedForward, GlobalSelfAttention
-from keras_tfmr.layers import CausalDecoder, Decoder, Encoder, EncoderLayer
+from keras_tfmr.layers import CausalDecoder, Decoder, Dropout, Encoder, EncoderLayer
 
 STACK = dict(num_layers=2, d_model=8, num_heads=2, dff=20)
 X, CONTEXT = random(3, 7, 8), random(3, 6, 8, seed=4)
@@ -63,7 +63,8 @@ def test_what_comes_later_changes_nothing(dropout, scores, kind):
     mask = np.arange(7) < np.array([[7], [5], [2]]) if scores else np.ones((3, 7), bool)
 
     def run(x):
-        for part in stack._flatten_layers():  # dropout draws the same numbers at every call
+        keras.utils.set_random_seed(11)  # dropout draws the same numbers at every call
+        for part in stack._flatten_layers():
             if isinstance(part, keras.layers.Dropout) and part.rate > 0:
                 part.seed_generator.state.assign([1, 2])
         options = {"training": dropout > 0, "return_attention_scores": scores}
@@ -82,16 +83,12 @@ def test_key_dim_defaults_to_the_width_shared_by_the_heads():
     for width, expected in ((12, 4), (24, 8)):  # not frozen in the config
         layer = EncoderLayer.from_config({**config, "d_model": width})
         assert layer.self_attention.attention.key_dim == expected
-    with pytest.raises(ValueError, match=r"divisible.*Received: d_model=10, num_heads=4"):
-        EncoderLayer(d_model=10, num_heads=4, dff=8)
     EncoderLayer(d_model=10, num_heads=4, dff=8, key_dim=3)(random(2, 5, 10))
 
 
 @pytest.mark.backends("torch")  # on TensorFlow, Keras's own layers fail; JAX's keys are pure
 def test_dropout_computed_again_in_the_gradient_drops_the_same():
     import torch
-
-    from keras_tfmr.layers import Dropout
 
     with torch.enable_grad(), keras.RematScope("full"):
         layer, x = Dropout(0.5), torch.ones(1000, requires_grad=True)
