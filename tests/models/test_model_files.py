@@ -61,7 +61,7 @@ def test_loaded_in_a_fresh_process(name, fresh, tmp_path):
     np.testing.assert_allclose(loaded, to_numpy(logits), atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["untied", "classifier", "rnnsearch"])
+@pytest.mark.parametrize("name", ["classifier", "rnnsearch"])
 def test_a_quantised_model_is_loaded_again(name, tmp_path):
     """With the dtype policies of its layers, which hold that they are quantised."""
     inputs, policy, make = MODELS[name]
