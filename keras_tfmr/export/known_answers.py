@@ -11,6 +11,7 @@ from keras_tfmr import compat
 from keras_tfmr.export.warmup import BATCHES
 from keras_tfmr.precision import precision_of
 from keras_tfmr.signatures.inputs import utf8
+from keras_tfmr.text.strings import Text
 
 # Short and long texts, with and without accents, which any model of text should answer.
 TEXTS = (
@@ -58,7 +59,7 @@ def record(text_model: Any) -> list[Case]:
     return cases
 
 
-def warm_ups(text_model: Any, texts: Sequence[str]) -> list[tuple[str, dict[str, np.ndarray]]]:
+def warm_ups(text_model: Any, texts: Sequence[Text]) -> list[tuple[str, dict[str, np.ndarray]]]:
     """Requests for `warmup.write`: every signature and batch size, the default signature first."""
     names = sorted(text_model.signatures, key=lambda name: name != text_model.default)
     rows = [[texts[i % len(texts)] for i in range(batch)] for batch in BATCHES]

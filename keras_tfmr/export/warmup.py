@@ -66,7 +66,8 @@ def read(path: pathlib.Path) -> list[Request]:
     Raises:
         ValueError: If a record cannot be read; the server would refuse the version.
     """
-    file, requests = path / FILE, []
+    file = path / FILE
+    requests: list[Request] = []
     if not file.exists():
         return requests
     try:
