@@ -14,7 +14,7 @@ set -euo pipefail
 # requeued job resumes it. The run folder must be on storage that all nodes mount.
 again() { scontrol requeue "$SLURM_JOB_ID"; }
 srun --kill-on-bad-exit=1 .venv/bin/python training/train_pt_en.py --cluster slurm \
-    --data train.tsv --validation validation.tsv --output runs/translator --steps 100000 &&
+    --data train.tsv --validation validation.tsv --output runs/translator --steps 100000 --set clip_norm=0 &&
     status=0 || status=$?
 if [ "$status" -ne 0 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt 100 ]; then again; fi
 exit "$status"
