@@ -8,7 +8,7 @@ from text_models import LINES, write_run
 
 from keras_tfmr.text.spans import SLOTS
 from serving import export
-from training import import_marian, train_pt_en, translate
+from training import import_marian, translate
 
 LIMITS = ["--max_length", "12", "--max_source_length", "24"]
 # Command lines, and what is said of each. `{run}` is a run, `{here}` a folder that has old outputs.
@@ -16,15 +16,15 @@ WRONG = {
     translate: (
         ("{run}no --input {here}/in.txt --output {here}/out.txt --overwrite", "{run}no"),
         ("{run} --input {here}/no.txt --output {here}/out.txt --overwrite", "{here}/no.txt"),
-        ("{run} --input {here}/in.txt --output {here}/in.txt/out", "{here}/in.txt/out: Not a"),
-        ("{run} --input {here}/in.txt --output {here}/old", "Cannot write {here}/old: Is a dir"),
+        ("{run} --input {here}/in.txt --output {here}/in.txt/out", "Not a directory: "),
+        ("{run} --input {here}/in.txt --output {here}/old", "Is a directory: '{here}/old'"),
         ("{run} --input {here}/in.txt --output {here}/out.txt", "{here}/out.txt exists"),
         ("{to_out} --terms {here}/no.tsv", "No such file or directory: '{here}/no.tsv'"),
         ("{to_out} --terms {here}/in.txt", "in.txt, line 1: expected TERM, a tab"),
         ("{to_out} --language deu", "deu"),
         ("{to_out} --weights {here}/no.h5", "there is no file of weights {here}/no.h5"),
         ("{to_out} --protect ur", "'ur' is none of"),
-        ("{to_out} --num_beams 0", "must be a whole number of 1 or more"),
+        ("{to_out} --num_beams 0", "must be 1 or more"),
     ),
     export: (
         ("{run}no --output {here}/old", "{run}no"),
@@ -41,7 +41,7 @@ WRONG = {
     import_marian: (
         ("{here}/no --output {here}/old --overwrite", "{here}/no"),
         ("{run} --output {here}/new --overwrite", "is a run, not a published model"),
-        ("{run} --output {here}/in.txt", "Cannot write {here}/in.txt: Not a directory"),
+        ("{run} --output {here}/in.txt", "Not a directory: '{here}/in.txt'"),
     ),
 }  # fmt: skip
 
@@ -90,14 +90,8 @@ def test_a_wrong_command_touches_nothing(script, run, here, capsys):
     assert not wrong
 
 
-def test_a_full_disk_is_named(run, here, capsys):
+def test_a_full_disk_is_an_error_in_a_line(run, here, capsys):
     words = f"{run} --input {here}/in.txt --output {here}/new.txt".split()
     with full_disk(10):
         assert translate.main([*words, *LIMITS]) == 1
-    assert f"error: Cannot write {here}/new.txt" in capsys.readouterr().err
-
-
-def test_a_path_that_cannot_be_recorded_is_refused_by_the_parser(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        train_pt_en.main(["--output", "new/\udce1"])
-    assert r"--output: expected UTF-8. Received: b'new/\xe1'" in capsys.readouterr().err
+    assert capsys.readouterr().err == "translate.py: error: [Errno 27] File too large\n"
