@@ -94,4 +94,4 @@ def test_a_full_disk_is_an_error_in_a_line(run, here, capsys):
     words = f"{run} --input {here}/in.txt --output {here}/new.txt".split()
     with full_disk(10):
         assert translate.main([*words, *LIMITS]) == 1
-    assert capsys.readouterr().err == "translate.py: error: [Errno 27] File too large\n"
+    assert f"error: Cannot write {here}/new.txt" in capsys.readouterr().err

@@ -207,9 +207,11 @@ def test_a_start_gives_subwords_and_encoder_to_other_labels(runs, tmp_path, caps
     mine, its = RunFolder(runs / "few"), RunFolder(runs / "classify")
     assert mine.tokenizers()[0].model_bytes == its.tokenizers()[0].model_bytes
     assert mine.tokenizers()[1].names == sorted(NOUNS)
-    weights = [folder.model().get_layer("encoder").weights for folder in (mine, its)]
-    for weight, other in zip(*weights, strict=True):
-        np.testing.assert_allclose(weight.numpy(), other.numpy(), atol=1e-7)
+    models = [folder.model() for folder in (mine, its)]
+    for name in ("embedding", "encoder"):
+        weights = [model.get_layer(name).weights for model in models]
+        for weight, other in zip(*weights, strict=True):
+            np.testing.assert_allclose(weight.numpy(), other.numpy(), atol=1e-7)
     for task, start, said in (
         ("language", "classify", "can begin from one of language. Received: --init_from"),
         ("classify", "none", "Cannot read"),

@@ -19,8 +19,11 @@ def assign(start, model):
     """Gives the weights to a new model of the same sizes; a classifier's labels may be others."""
     its = start.folder.model(start.weights)
     if start.kind == "classify":
-        model, its = (of.get_layer("encoder") for of in (model, its))
-    for weight, value in zip(model.weights, its.weights, strict=True):
+        kept = [(of.get_layer("embedding"), of.get_layer("encoder")) for of in (model, its)]
+        mine, others = ([weight for layer in two for weight in layer.weights] for two in kept)
+    else:
+        mine, others = model.weights, its.weights
+    for weight, value in zip(mine, others, strict=True):
         weight.assign(value)
         if weight.path.endswith("bias"):
             weight.assign(np.maximum(ops.convert_to_numpy(weight), LEAST_BIAS))
