@@ -1,9 +1,7 @@
 """What many tests need: gradients on either backend, traced operations, cached steps."""
 
 import contextlib
-import pathlib
 import resource
-import time
 import warnings
 
 import keras
@@ -197,16 +195,3 @@ def randomize(layer, seed=5):
     for variable in layer.trainable_variables:
         start = 1.0 if variable.name == "gamma" else 0.0
         variable.assign(start + 0.3 * rng.normal(size=variable.shape).astype("float32"))
-
-
-def ends(number, seconds=30):
-    """Whether a process ends within so many seconds, waited for or not."""
-    status, until = pathlib.Path(f"/proc/{number}/stat"), time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            if status.read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.1)
-    return False

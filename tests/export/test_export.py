@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import ends, full_disk
+from helpers import full_disk
 from tensorflow.core.protobuf import config_pb2
 from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
 
@@ -159,23 +159,20 @@ def test_what_cannot_be_written_is_one_error_and_leaves_nothing(tmp_path):
 KILLED = """
 import pathlib, sys
 from keras_tfmr import _files
-from keras_tfmr.export.check import FreshProcess
-with _files.unfinished(pathlib.Path(sys.argv[1])) as folder, FreshProcess(folder) as check:
-    print(folder.name, check._process.pid, flush=True)
+with _files.unfinished(pathlib.Path(sys.argv[1])) as folder:
+    print(folder.name, flush=True)
     sys.stdin.read()
 """
 
 
 def test_what_a_killed_export_left_goes_with_the_next_one(tmp_path):
-    """Its check ends, too."""
     command = [sys.executable, "-c", KILLED, str(tmp_path / "a path")]
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **options) as one, subprocess.Popen(command, **options) as two:
-        names, checks = zip(*(each.stdout.readline().split() for each in (one, two)), strict=True)
+        names = [each.stdout.readline().strip() for each in (one, two)]
         assert {path.name for path in (tmp_path / "a path").iterdir()} == {*names}
         two.kill()
         two.wait()
-        assert ends(int(checks[1]), 120), "once it has imported TensorFlow"
         with _files.unfinished(tmp_path / "a path") as folder:
             left = {path.name for path in (tmp_path / "a path").iterdir()} - {folder.name}
             assert left == {names[0]}, "one still runs"

@@ -131,3 +131,7 @@ def test_a_process_that_dies_is_a_problem(tmp_path, monkeypatch):
     dying.write_text("#!/bin/sh\nexec sleep 60\n")
     with check.FreshProcess(tmp_path) as process:
         assert process.problems([], timeout=0.5) == ["the check did not end within 0.5 s"]
+    monkeypatch.undo()
+    with check.FreshProcess(tmp_path) as process:
+        process._process.communicate(b"")  # its input ends with the process that exports
+        assert process._process.returncode == 0
