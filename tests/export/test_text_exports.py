@@ -16,7 +16,6 @@ from keras_tfmr.client import ServingClient, ServingError
 from keras_tfmr.export import check, known_answers, warmup, write
 from keras_tfmr.export.known_answers import example_of
 from keras_tfmr.export.saved_session import SavedSession
-from serving import client as client_command
 
 MODELS = {"classifier": classifier, "completer": completer}
 METHODS = {"classify_examples": "classify", "regress_examples": "regress"}
@@ -67,12 +66,6 @@ class Sessions(
         return response
 
 
-@pytest.fixture(scope="module")
-def address(sessions):
-    with serving(Sessions(**sessions)) as address:
-        yield address
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_answers_methods_warm_up_and_metadata(exports, models, sessions, name):
     model, session, path = models[name], sessions[name], exports / name / "1"
@@ -118,50 +111,26 @@ def test_python_and_keras_load_it_too(exports, models, tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_labels_by_our_client(address, models):
+def test_our_client_asks_each_of_them(sessions, models):
     texts = [*LINES, "", b"\xff\xfe", "x" * 5000, "It's (almost) 3.5 km…"]
-    with ServingClient(address, model="classifier") as client:
-        found, expected = client.classify(texts), models["classifier"].classify(texts)
-    assert [one[::2] for one in found] == [one[::2] for one in expected]
+    classifier, completer = models["classifier"], models["completer"]
+    options = {"length": 10, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "seed": 3}
+    prompts = ["Bom", "", "The black"]
+    with serving(Sessions(**sessions)) as address:
+        with ServingClient(address, model="classifier") as client:
+            found, expected = client.classify(texts), classifier.classify(texts)
+        with ServingClient(address, model="completer") as client:
+            completed, likelihoods = client.complete(prompts, **options), client.log_prob(LINES)
+            with pytest.raises(ServingError, match="classify"):
+                client.classify(texts)
     for one, other in zip(found, expected, strict=True):
+        assert one[::2] == other[::2]
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
     assert [one.truncated for one in found[-4:-1]] == [False, False, True]
-    with (
-        ServingClient(address, model="completer") as client,
-        pytest.raises(ServingError, match="classify"),
-    ):
-        client.classify(texts)
-
-
-def test_complete_and_log_prob_by_our_client(address, models):
-    model, prompts = models["completer"], ["Bom", "", "The black"]
-    options = {"length": 10, "temperature": 0.9, "top_k": 20, "top_p": 0.95, "seed": 3}
-    expected, scores = model.complete(prompts, **options), model.log_prob(LINES)
-    with ServingClient(address, model="completer") as client:
-        for one, other in zip(client.complete(prompts, **options), expected, strict=True):
-            assert one[:1] + one[2:] == other[:1] + other[2:]
-            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
-        for one, other in zip(client.log_prob(LINES), scores, strict=True):
-            assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
-            assert one.tokens == other.tokens
-        assert client.complete([]) == [] and client.log_prob([]) == []
-
-
-def test_the_command_asks_each_of_them(address, models, monkeypatch, capsys):
-    def command(model, ask):
-        words = ["--model", model, "--ask", ask, "--server", address, *LINES[:2]]
-        monkeypatch.setattr(sys, "argv", ["client.py", *words])
-        assert client_command.main() == 0
-        return capsys.readouterr().out.splitlines()
-
-    found = models["classifier"].classify(LINES[:2])
-    expected = [f"{one.label}\t{one.probabilities[one.label]:.4f}" for one in found]
-    assert command("classifier", "classify") == expected
-    (expected,) = models["completer"].log_prob(LINES[:1])
-    log_prob, tokens = command("completer", "log_prob")[0].split("\t")
-    assert float(log_prob) == pytest.approx(expected.log_prob, abs=1e-3)
-    assert int(tokens) == expected.tokens
-    assert len(command("completer", "complete")) == 2
+    for one, other in zip(completed, completer.complete(prompts, **options), strict=True):
+        assert one[:1] + one[2:] == other[:1] + other[2:]
+    for one, other in zip(likelihoods, completer.log_prob(LINES), strict=True):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
 
 
 def test_the_signature_of_tensorflow_servings_classify(sessions, models):
