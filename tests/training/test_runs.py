@@ -161,7 +161,7 @@ def test_a_busy_start_does_not_decide_how_many_updates_minutes_are(
     [
         ([0, 0, 0, 0], None, 3),  # it has not begun to learn; the later weights
         ([0, 3, 3, 3, 3], None, 1),  # ties are no worse
-        ([5, 4, 6, 4, 3], 4, 2),
+        ([5, 0, 6, 4, 3], 4, 2),
         ([5, 4, 3, 9], 2, 0),
     ],
 )

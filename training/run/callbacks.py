@@ -175,18 +175,17 @@ class Validation(keras.callbacks.Callback):
         self.is_best = False
 
     def on_epoch_end(self, epoch, logs=None):
-        self.is_best, settings, step = False, self.budget.settings, self.state.step
-        passed = step // settings.validate_steps > (step - settings.log_steps) // (
-            settings.validate_steps
-        )
-        if not (passed or step <= settings.log_steps or self.budget.ended):
+        self.is_best, step = False, self.state.step
+        every, row = self.budget.settings.validate_steps, self.budget.settings.log_steps
+        passed = step // every > (step - row) // every
+        if not (passed or step <= row or self.budget.ended):
             return
         began = time.monotonic()
         assign_average(self.model, self.evaluator.model)
         scores, texts = self.evaluator.measure()
         logs.update({f"val_{name}": round(value, 3) for name, value in scores.items()})
         score = scores[self.evaluator.task.scores[0]]
-        self.is_best = score > self.state.best or score == 0
+        self.is_best = score > self.state.best or score == self.state.best == 0
         if self.is_best:
             self.state.best, self.state.worse = score, 0
         elif score < self.state.best:
