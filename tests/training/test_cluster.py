@@ -6,6 +6,7 @@ import re
 import subprocess
 from functools import partial
 
+import keras
 import numpy as np
 import pytest
 import yaml
@@ -77,10 +78,20 @@ def test_a_cluster_that_cannot_be_is_refused(monkeypatch):
         connect(TrainingConfig(cluster="slurm", steps=1).resolved())
 
 
-@pytest.mark.backends("tensorflow")
-def test_what_keras_would_clip_in_another_way_is_refused():
-    with pytest.raises(RunError, match="give --set clip_norm=0"):
-        connect(TrainingConfig(devices=2).resolved())
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [
+        ("tensorflow", "give --set clip_norm=0"),
+        ("jax", "Several hosts train on TensorFlow only. Received: KERAS_BACKEND=jax"),
+        ("torch", "Training runs on TensorFlow and JAX. Received: KERAS_BACKEND=torch"),
+    ],
+)
+def test_what_a_backend_cannot_do_is_refused(backend, said, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    with pytest.raises(RunError, match=said):
+        connect(TrainingConfig(steps=1).resolved())
 
 
 def test_the_indexed_job_makes_a_tf_config(tmp_path):

@@ -31,14 +31,16 @@ def connect(settings):
     several = len(hosts) > 1 or settings.cluster == "slurm"
     if several and not (settings.steps or settings.epochs):
         raise RunError("Several hosts cannot agree on --minutes: give --steps")
+    if several and backend == "jax":
+        raise RunError("Several hosts train on TensorFlow only. Received: KERAS_BACKEND=jax")
     if not several and settings.devices == 1:
         return Distribution()
     if backend == "jax":
-        return OnJax(settings, hosts)
+        return OnJax(settings.devices)
     if settings.clip_norm:
         raise RunError(
             "With several devices or hosts on TensorFlow, Keras clips the gradients of each before "
-            "it adds them: give --set clip_norm=0, or train on JAX with KERAS_BACKEND=jax"
+            "it adds them: give --set clip_norm=0"
         )
     return OnTensorFlow(settings, several)
 
@@ -58,13 +60,9 @@ def hosts_of(text):
 
 
 class Distribution:
-    """One device; the base of the others. Worker 0 is the chief.
+    """One device; the base of the others. Worker 0 is the chief."""
 
-    Attributes:
-        pieces: Number of parts in which `fit` wants this worker's rows of a batch.
-    """
-
-    index, workers, devices, pieces = 0, 1, 1, 1
+    index, workers, devices = 0, 1, 1
 
     def scope(self):
         """A context in which the model and its optimizer are made."""
@@ -95,21 +93,12 @@ class Distribution:
         """The input of `fit`, from a dataset of batches."""
         return batches
 
-    def part(self, *batch):
-        """This worker's rows of each tensor of a batch, `[pieces, rows, …]`."""
-
-        def cut(rows):
-            shape = tf.concat([[self.workers, self.pieces, -1], tf.shape(rows)[1:]], axis=0)
-            return tf.reshape(rows, shape)[self.index]
-
-        return tf.nest.map_structure(cut, batch)
-
 
 class OnTensorFlow(Distribution):
     """Replicas by a strategy of TensorFlow."""
 
     def __init__(self, settings, several):
-        self.devices = self.pieces = settings.devices
+        self.devices = settings.devices
         devices = _local_devices(self.devices) if self.devices > 1 else None
         if several:
             resolvers = tf.distribute.cluster_resolver
@@ -144,43 +133,38 @@ class OnTensorFlow(Distribution):
         if self.workers > 1:
             model._maybe_symbolic_build = lambda **given: None  # private: it is built by now
 
+    def part(self, *batch):
+        """This worker's rows of each tensor of a batch, `[devices, rows, …]`."""
+
+        def cut(rows):
+            shape = tf.concat([[self.workers, self.devices, -1], tf.shape(rows)[1:]], axis=0)
+            return tf.reshape(rows, shape)[self.index]
+
+        return tf.nest.map_structure(cut, batch)
+
     def dataset(self, batches):
         mine = batches.map(self.part).unbatch()
         return self.strategy.distribute_datasets_from_function(lambda context: mine)
 
 
 class OnJax(Distribution):
-    """Devices by `keras.distribution`."""
+    """Devices of this host by `keras.distribution`."""
 
-    def __init__(self, settings, hosts):
+    def __init__(self, devices):
         import jax
 
-        if settings.devices > 1 and not os.environ.get("XLA_FLAGS"):
+        if devices > 1 and not os.environ.get("XLA_FLAGS"):
             with contextlib.suppress(RuntimeError):  # JAX has already found its devices
-                jax.config.update("jax_num_cpu_devices", settings.devices)
-        if hosts:
-            index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-            keras.distribution.initialize(hosts[0], len(hosts), index)
-        elif settings.cluster:
-            keras.distribution.initialize()
-        self.index, self.workers = jax.process_index(), jax.process_count()
-        devices = [d for i in range(self.workers) for d in jax.local_devices(i)[: settings.devices]]
-        if len(devices) < settings.devices * self.workers:
-            raise RunError(f"Expected {settings.devices} devices a process; found {len(devices)}")
-        names = [f"{device.platform}:{device.id}" for device in devices]
-        self.devices = settings.devices
+                jax.config.update("jax_num_cpu_devices", devices)
+        found = jax.local_devices()[:devices]
+        if len(found) < devices:
+            raise RunError(f"Expected --devices {devices}; found {len(found)}")
+        names = [f"{device.platform}:{device.id}" for device in found]
+        self.devices = devices
         self.distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
-
-    def barrier(self):
-        from jax.experimental import multihost_utils
-
-        multihost_utils.sync_global_devices("run")
 
     def scope(self):
         return self.distribution.scope()
-
-    def dataset(self, batches):
-        return batches.map(self.part).unbatch()
 
 
 def _local_devices(count):

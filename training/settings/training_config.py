@@ -5,7 +5,6 @@ Nothing here imports Keras, so that `--help` is instant.
 
 import dataclasses
 import math
-from pathlib import Path
 
 from keras_tfmr.text.spans import python_pattern
 from training.settings.recipes import PRESETS, RECIPES
@@ -284,17 +283,3 @@ class TextConfig(Settings):
         unread = "decoder_layers" if self.task == "classify" else "encoder_layers"
         if getattr(self, unread) is not None:
             raise ValueError(f"{unread} has no effect with task {self.task}")
-
-
-def best_precision():
-    """mixed_bfloat16 if the processor has bfloat16 instructions.
-
-    With avx512_bf16, a step of `tutorial` then takes 17 % less time, one of `small` 20 %, one of
-    `base` 40 %: `benchmarks/train_step.py`.
-    """
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    flags = next((line for line in lines if line.startswith("flags")), "").split()
-    return "mixed_bfloat16" if {"avx512_bf16", "amx_bf16"} & {*flags} else "float32"
