@@ -89,7 +89,7 @@ def damage(path):
             if (bad := archive.testzip()) is not None:
                 return f"the checksum of {bad} is wrong"
         read_meta(path)
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGED as error:
         return error
     return None
 
