@@ -16,7 +16,6 @@ if __name__ == "__main__":
 
 import shlex
 import sys
-import tempfile
 from pathlib import Path
 
 REPORT = """# {published[name]}
@@ -65,53 +64,36 @@ def main(arguments=None):
 
 
 def import_model(options):
-    """Checks the folder, reads the model and writes it."""
+    """Reads the model, then writes it into the folder, in place of an earlier run if asked to."""
     from keras_tfmr._files import check_writable
-    from training.command.disk import RunError
-    from training.run.run_folder import RunFolder, begin
+    from training.command.disk import RunError, write_atomically
+    from training.corpus.store import delete
+    from training.run.run_folder import RunFolder, begin, run_lock
 
     folder = RunFolder(options.output)
     check_writable(folder.path, is_folder=True)
     begin(folder, {"folder": options.model}, overwrite=options.overwrite)
     from keras_tfmr import Translator  # now: it imports TensorFlow
+    from keras_tfmr.models import config_of
 
     translator = Translator.from_preset(options.model, language=options.language)
-    if not translator.record["config"].get("published"):
-        raise RunError(f"{options.model} is a run, not a published model")
-    import_to_folder(options, folder, translator)
-
-
-def import_to_folder(options, folder, translator):
-    """Writes the model in place of a run, whose files stay until the new ones are complete."""
-    from keras_tfmr.models import config_of
-    from keras_tfmr.presets.folder import PresetFolder
-    from keras_tfmr.presets.save import write
-    from training.command.disk import write_atomically
-    from training.corpus.store import delete
-    from training.run.run_folder import begin, run_lock
-
     config = translator.record["config"]
-    published = config["published"]
+    if not (published := config.get("published")):
+        raise RunError(f"{options.model} is a run, not a published model")
     config["command"] = shlex.join(["python", *sys.argv])
-    beside = {"prefix": ".unfinished-", "dir": folder.path}
-    with run_lock(folder), tempfile.TemporaryDirectory(**beside) as whole:
-        begin(folder, {"folder": options.model}, overwrite=options.overwrite)
-        write(translator, PresetFolder(whole))
-        folder.clear()
-        delete(folder.encoded)
-        files = [path for path in Path(whole).rglob("*") if path.is_file()]
-        for path in sorted(files, key=lambda path: path.name != "config.json"):
-            place = folder.path / path.relative_to(whole)
-            place.parent.mkdir(exist_ok=True)
-            path.replace(place)
-        report = REPORT.format(
-            command=config["command"],
-            published=published,
-            config=config_of(translator.model),
-            decoding=", ".join(f"{n} {value}" for n, value in translator.config.to_dict().items()),
-            notes="".join(f"- {line}\n" for line in published["notes"]),
-        )
-        write_atomically(folder.report, report)
+    if options.overwrite:
+        with run_lock(folder):
+            folder.clear()
+            delete(folder.encoded)
+    translator.save_to_preset(folder.path)
+    report = REPORT.format(
+        command=config["command"],
+        published=published,
+        config=config_of(translator.model),
+        decoding=", ".join(f"{n} {value}" for n, value in translator.config.to_dict().items()),
+        notes="".join(f"- {line}\n" for line in published["notes"]),
+    )
+    write_atomically(folder.report, report)
     for note in published["notes"]:
         print(f"note: {note}")
     print(f"Imported {published['name']} to {folder.path}: see its report.md")

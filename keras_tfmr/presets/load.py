@@ -86,9 +86,7 @@ def _search(known, given):
     """The `DecodingConfig` of a preset's fields and of options, which go first."""
     beams = given.get("num_beams", known.get("num_beams", DecodingConfig.num_beams))
     most = min(known.get("num_return_sequences", beams), beams)
-    return DecodingConfig(
-        **known | {"num_beams": beams, "num_return_sequences": most} | given,
-    )
+    return DecodingConfig(**known | {"num_beams": beams, "num_return_sequences": most} | given)
 
 
 def _of_folder(

@@ -170,7 +170,7 @@ def test_a_language_that_is_missing_or_unknown_is_an_error_with_those_that_there
     lines.write_text("".join(f"{text}\n" for text in TEXTS))
     command = [str(folder), "--input", str(lines), "--output", str(output), "--num_beams", "1"]
     assert translate.main(command) == 1
-    assert "several target languages: give --language, of eng, fra" in capsys.readouterr().err
+    assert "several target languages: choose a `language` of eng, fra" in capsys.readouterr().err
     assert translate.main([*command, "--language", "fra", "--overwrite"]) == 0
     expected = translator.translate(TEXTS, language="fra")
     assert output.read_text().splitlines() == [translate.flat(text) for text in expected]

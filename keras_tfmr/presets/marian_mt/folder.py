@@ -60,8 +60,8 @@ def read(folder: pathlib.Path, name: str, weights: bool, language: str | None) -
         language: For a model with several target languages, that of texts without a tag.
 
     Raises:
-        PresetError: If a file is missing or cannot be read, the model has another architecture, or
-            it does not have the language.
+        PresetError: If a file is missing or cannot be read, or the model has another architecture.
+        ValueError: If its sizes do not fit each other, or it does not have the language.
     """
     config = _object(folder / "config.json")
     fields = config_fields(config)
@@ -71,10 +71,7 @@ def read(folder: pathlib.Path, name: str, weights: bool, language: str | None) -
     options = {option: value for option, value in options.items() if value is not None}
     vocabularies = _vocabularies(folder, options)
     sizes = {f"{side}_vocab": len(each.order) for side, each in vocabularies.items()}
-    try:
-        model_config, decoding = TransformerConfig(**sizes, **fields), decoding_config(options)
-    except (ValueError, TypeError) as error:
-        raise PresetError(f"{folder}: {error}") from error
+    model_config, decoding = TransformerConfig(**sizes, **fields), decoding_config(options)
     source, target = (_tokenizer(folder, side, each) for side, each in vocabularies.items())
     source = source.into(language) if language else source
     model = Transformer(model_config)
