@@ -123,7 +123,7 @@ class Heads(Part):
 
     def __init__(self, attention):
         self.heads, self.kv_heads = attention.num_heads, attention.num_kv_heads
-        self.dim = attention.key_dim  # and value_dim
+        self.dim = attention.key_dim  # values are as wide
         self.scale = 1 / math.sqrt(self.dim)
         self.query_norm = self.key_norm = None
         if attention.query_norm is not None:

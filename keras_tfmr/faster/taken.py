@@ -37,6 +37,19 @@ TAKEN = {
     keras.layers.Embedding,
     keras.layers.ReversibleEmbedding,
 }
+# What treats each position alone, so that it may be called on one position after the other.
+POSITION_WISE = {
+    layers.LMHead,
+    layers.LayerNormalization,
+    layers.PositionalEmbedding,  # in reverse
+    layers.RMSNormalization,
+    keras.layers.Activation,
+    keras.layers.Dense,
+    keras.layers.Dropout,
+    keras.layers.InputLayer,
+    keras.layers.LayerNormalization,
+    keras.layers.RMSNormalization,
+}
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -46,6 +59,9 @@ def why_not_cached(graph):
     Args:
         graph: The `Graph` of the model.
     """
+    for operation in graph.head.operations:
+        if type(operation) not in POSITION_WISE:
+            return f"{operation.name}, behind the decoder, may look at other positions"
     return _why_not_taken(graph.decoder, graph.embedding)
 
 

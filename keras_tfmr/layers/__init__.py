@@ -1,4 +1,4 @@
-"""The blocks of the paper's Figure 1 as Keras layers, in the figure's order."""
+"""The blocks of the paper's Figure 1 as Keras layers."""
 
 from keras_tfmr.layers.attention import MultiHeadAttention
 from keras_tfmr.layers.attention_sublayers import (

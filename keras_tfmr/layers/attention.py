@@ -29,7 +29,7 @@ class MultiHeadAttention(TransformerLayer):
 
     The softmax is in float32. Heads are concatenated and projected to the query's width or to
     `output_shape`. The call arguments are those of `keras.layers.MultiHeadAttention`, and two more
-    for positions; masks mean the same.
+    for positions. Masks mean the same, but for `query_mask`.
 
     Args:
         num_heads: Number of heads.
@@ -135,7 +135,7 @@ class MultiHeadAttention(TransformerLayer):
         rotation: Nested | None = None,
     ) -> Nested:  # fmt: skip
         if value is None and key is None:  # self-attention
-            # Keras fills the mask in only beside other tensors.
+            # With one tensor, Keras fills in only an argument called `mask`, which this call lacks.
             query_mask = keras_mask(query) if query_mask is None else query_mask
             key_mask = query_mask if key_mask is None else key_mask
         value = query if value is None else value
@@ -144,7 +144,7 @@ class MultiHeadAttention(TransformerLayer):
         _checks.same_length(value, key)
         _checks.same_batch(query=query.shape, value=value.shape, key=key.shape)
 
-        queries, keys, values = self.project(query, key, value, rotation)
+        queries, keys, values = self.project(query, value, key, rotation)
         masks = self._masks(query, key, attention_mask, value_mask, key_mask)
         if position_bias is not None:
             sizes = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
@@ -162,7 +162,7 @@ class MultiHeadAttention(TransformerLayer):
         return (y, zero_masked_rows(scores, mask)) if return_attention_scores else y
 
     def project(
-        self, query: Tensor, key: Tensor, value: Tensor, rotation: Nested | None = None
+        self, query: Tensor, value: Tensor, key: Tensor, rotation: Nested | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, divided by √key_dim, keys and values `[batch, heads, length, dim]`."""
         queries = self._split_heads(self.query_dense(query), self.key_dim)

@@ -107,9 +107,10 @@ class GlobalSelfAttention(AttentionSublayer):
             position_bias=position_bias, rotation=rotation,
             return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
-        y, *scores = y if return_attention_scores else (y,)
+        if return_attention_scores:
+            y, scores = y
         x = self.residual(x, y, training=training)  # [batch, length, d_model]
-        return (x, *scores) if return_attention_scores else x
+        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -165,9 +166,10 @@ class CausalSelfAttention(AttentionSublayer):
             position_bias=position_bias, rotation=rotation, use_causal_mask=True,
             return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
-        y, *scores = y if return_attention_scores else (y,)
+        if return_attention_scores:
+            y, scores = y
         x = self.residual(x, y, training=training)  # [batch, length, d_model]
-        return (x, *scores) if return_attention_scores else x
+        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -223,6 +225,7 @@ class CrossAttention(AttentionSublayer):
             value_mask=_checks.sequence_mask("context_mask", mask, context),
             return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
-        y, *scores = y if return_attention_scores else (y,)
+        if return_attention_scores:
+            y, scores = y
         x = self.residual(x, y, training=training)  # [batch, target, d_model]
-        return (x, *scores) if return_attention_scores else x
+        return (x, scores) if return_attention_scores else x

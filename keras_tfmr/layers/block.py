@@ -38,11 +38,11 @@ class Block(TransformerLayer):
         self.norm_first, self.gated = bool(norm_first), bool(gated)
         self.activation = activation_name(activation)
         # Serialised, because as layers they would be parts of this one; they are copied.
-        self.qk_norm = serialize(maybe_deserialize(qk_norm))
-        self.norm_options = serialize(maybe_deserialize(norm))
+        self.qk_norm_config = serialize(maybe_deserialize(qk_norm))
+        self.norm_config = serialize(maybe_deserialize(norm))
 
-    def layer_options(self) -> dict[str, Any]:
-        """The options of each layer of a stack."""
+    def block_options(self) -> dict[str, Any]:
+        """The options of a layer, but those of `shared_options`."""
         return {
             "d_model": self.d_model,
             "num_heads": self.num_heads,
@@ -54,10 +54,13 @@ class Block(TransformerLayer):
             "norm_first": self.norm_first,
             "activation": self.activation,
             "gated": self.gated,
-            "qk_norm": self.qk_norm,
-            "norm": self.norm_options,
-            **self.shared_options(),
+            "qk_norm": self.qk_norm_config,
+            "norm": self.norm_config,
         }
+
+    def layer_options(self) -> dict[str, Any]:
+        """The options of each layer of a stack."""
+        return {**self.block_options(), **self.shared_options()}
 
     def attention_options(self) -> dict[str, Any]:
         """The options of an attention sublayer."""
@@ -71,8 +74,8 @@ class Block(TransformerLayer):
             "dropout_rate": self.dropout_rate,
             "attention_dropout_rate": self.attention_dropout_rate,
             "norm_first": self.norm_first,
-            "qk_norm": self.qk_norm,
-            "norm": self.norm_options,
+            "qk_norm": self.qk_norm_config,
+            "norm": self.norm_config,
             **self.shared_options(),
         }
 
@@ -81,26 +84,12 @@ class Block(TransformerLayer):
         kind = GatedFeedForward if self.gated else FeedForward
         return kind(
             self.d_model, self.dff, dropout_rate=self.dropout_rate, norm_first=self.norm_first,
-            activation=self.activation, norm=self.norm_options, name="feed_forward",
+            activation=self.activation, norm=self.norm_config, name="feed_forward",
             **self.shared_options(),
         )  # fmt: skip
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "d_model": self.d_model,
-            "num_heads": self.num_heads,
-            "dff": self.dff,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "key_dim": self.key_dim,
-            "num_kv_heads": self.num_kv_heads,
-            "norm_first": self.norm_first,
-            "activation": self.activation,
-            "gated": self.gated,
-            "qk_norm": self.qk_norm,
-            "norm": self.norm_options,
-        }
+        return {**super().get_config(), **self.block_options()}
 
 
 class Stack(Block):
@@ -116,7 +105,7 @@ class Stack(Block):
         self.relative_positions = maybe_deserialize(relative_positions)
         self.norm = None  # post-norm layers end in a normalisation already
         if self.norm_first:
-            self.norm = norm_like(self.norm_options, self.dtype_policy)
+            self.norm = norm_like(self.norm_config, self.dtype_policy)
 
     def build(self, x_shape: Shape, *context_shape: Any) -> None:
         # Before any weight is made, so that a layer that refuses an input takes the next one.
@@ -129,14 +118,14 @@ class Stack(Block):
         if self.norm is not None:
             self.norm.build(x_shape)
 
-    def positions_in_attention(self, x: Tensor) -> Nested:
-        """`position_bias` and `rotation` of the layers, by name, for `x` `[batch, length, …]`."""
+    def relations(self, x: Tensor) -> tuple[Nested, Tensor | None]:
+        """`rotation` and `position_bias` of the layers, for `x` `[batch, length, d_model]`."""
         if self.relative_positions is None:
-            return {}
+            return None, None
         relations = self.relative_positions(ops.arange(ops.shape(x)[1], dtype="int32"))
         if isinstance(self.relative_positions, RotaryPositions):
-            return {"rotation": relations}
-        return {"position_bias": relations}
+            return relations, None
+        return None, relations
 
     def get_config(self) -> dict[str, Any]:
         return {

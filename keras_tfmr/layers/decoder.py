@@ -75,9 +75,10 @@ class CausalDecoderLayer(Block):
             x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
             rotation=rotation, return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
-        x, *scores = x if return_attention_scores else (x,)
+        if return_attention_scores:
+            x, scores = x
         x = self.feed_forward(x, training=training)  # [batch, length, d_model]
-        return (x, *scores) if return_attention_scores else x
+        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -151,14 +152,16 @@ class DecoderLayer(Block):
             x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
             rotation=rotation, return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
-        x, *self_scores = x if return_attention_scores else (x,)
+        if return_attention_scores:
+            x, self_scores = x
         x = self.cross_attention(
             x, context, context_mask=context_mask,
             return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
-        x, *cross_scores = x if return_attention_scores else (x,)
+        if return_attention_scores:
+            x, cross_scores = x
         x = self.feed_forward(x, training=training)  # [batch, target, d_model]
-        return (x, *self_scores, *cross_scores) if return_attention_scores else x
+        return (x, self_scores, cross_scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -220,12 +223,13 @@ class CausalDecoder(Stack):
     ) -> Nested:  # fmt: skip
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
         mask = keras_mask(x) if mask is None else mask
-        positions, scores = self.positions_in_attention(x), []
+        (rotation, position_bias), scores = self.relations(x), []
         x = self.dropout(x, training=training)
         for layer in self.layers:
             x = layer(
-                x, mask=mask, attention_mask=attention_mask, **positions,
-                return_attention_scores=return_attention_scores, training=training,
+                x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+                rotation=rotation, return_attention_scores=return_attention_scores,
+                training=training,
             )  # fmt: skip
             if return_attention_scores:
                 x, of_layer = x
@@ -299,12 +303,12 @@ class Decoder(Stack):
     ) -> Nested:  # fmt: skip
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
         mask = keras_mask(x) if mask is None else mask
-        positions, self_scores, cross_scores = self.positions_in_attention(x), [], []
+        (rotation, position_bias), self_scores, cross_scores = self.relations(x), [], []
         x = self.dropout(x, training=training)
         for layer in self.layers:
             x = layer(
                 x, context, mask=mask, context_mask=context_mask,
-                attention_mask=attention_mask, **positions,
+                attention_mask=attention_mask, position_bias=position_bias, rotation=rotation,
                 return_attention_scores=return_attention_scores, training=training,
             )  # fmt: skip
             if return_attention_scores:

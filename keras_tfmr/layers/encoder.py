@@ -77,9 +77,10 @@ class EncoderLayer(Block):
             x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
             rotation=rotation, return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
-        x, *scores = x if return_attention_scores else (x,)
+        if return_attention_scores:
+            x, scores = x
         x = self.feed_forward(x, training=training)  # [batch, length, d_model]
-        return (x, *scores) if return_attention_scores else x
+        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -140,12 +141,13 @@ class Encoder(Stack):
     ) -> Nested:  # fmt: skip
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
         mask = keras_mask(x) if mask is None else mask
-        positions, scores = self.positions_in_attention(x), []
+        (rotation, position_bias), scores = self.relations(x), []
         x = self.dropout(x, training=training)
         for layer in self.layers:
             x = layer(
-                x, mask=mask, attention_mask=attention_mask, **positions,
-                return_attention_scores=return_attention_scores, training=training,
+                x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+                rotation=rotation, return_attention_scores=return_attention_scores,
+                training=training,
             )  # fmt: skip
             if return_attention_scores:
                 x, of_layer = x

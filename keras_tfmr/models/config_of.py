@@ -16,6 +16,7 @@ from keras_tfmr.layers import (
     RotaryPositions,
     SinusoidalPositions,
 )
+from keras_tfmr.layers.base import maybe_deserialize
 from keras_tfmr.models.transformer_config import TransformerConfig
 
 # The options that encoder and decoder of a ready model have in common.
@@ -23,6 +24,11 @@ SHARED = (
     "d_model", "num_heads", "dff", "dropout_rate", "attention_dropout_rate", "key_dim",
     "num_kv_heads", "norm_first", "activation", "gated", "use_bias",
 )  # fmt: skip
+# All layers that a ready model can have; beside them, Keras's graph has the masks of ids.
+OF_READY_MODELS = {
+    "InputLayer", "PositionalEmbedding", "NotEqual", "Encoder", "Decoder", "CausalDecoder",
+    "LMHead", "MeanOverTokens",
+}  # fmt: skip
 
 
 def config_of(model: keras.Model) -> TransformerConfig:
@@ -48,7 +54,10 @@ def config_of(model: keras.Model) -> TransformerConfig:
     source = embeddings.get("source_embedding", embeddings.get("embedding"))
     target = embeddings.get("target_embedding", embeddings.get("embedding"))
     options = [{name: getattr(stack, name) for name in SHARED} for stack in stacks]
-    if source is None or target is None or not stacks or options[0] != options[-1]:
+    norms = [(_norm(stack.norm_config), _norm(stack.qk_norm_config)) for stack in stacks]
+    others = {type(operation).__name__ for operation in model.operations} - OF_READY_MODELS
+    alike = stacks and options[0] == options[-1] and norms[0] == norms[-1]
+    if source is None or target is None or others or not alike:
         raise ValueError(
             "The model must be one that Transformer, TransformerLanguageModel or "
             f"TransformerClassifier makes. Received: {model.name!r} with the layers "
@@ -57,7 +66,6 @@ def config_of(model: keras.Model) -> TransformerConfig:
     # A bias is None where it is what a config means by None.
     heads = [layer for layer in model.layers if type(layer) is LMHead]
     bias = heads[0].use_bias if heads else target.logits_bias
-    norm = stacks[0].layers[0].feed_forward.residual.norm
     encoder_layers = layers[Encoder].num_layers if Encoder in layers else stacks[0].num_layers
     return TransformerConfig(
         source_vocab=source.vocab_size,
@@ -65,9 +73,9 @@ def config_of(model: keras.Model) -> TransformerConfig:
         encoder_layers=encoder_layers,
         decoder_layers=stacks[-1].num_layers,
         **options[0],
-        norm={LayerNormalization: "layer", RMSNormalization: "rms"}[type(norm)],
-        norm_epsilon=norm.epsilon,
-        qk_norm=stacks[0].qk_norm is not None,
+        norm=norms[0][0][0],
+        norm_epsilon=norms[0][0][1],
+        qk_norm=norms[0][1] is not None,
         joint_vocab=source is target,
         tied_logits=not heads,
         logits_bias=None if bias == bool(heads) else bias,
@@ -77,11 +85,28 @@ def config_of(model: keras.Model) -> TransformerConfig:
     )
 
 
+def _norm(config):
+    """The name and the epsilon of a serialised normalisation; None for None.
+
+    Raises:
+        ValueError: If it is none of ours.
+    """
+    if config is None:
+        return None
+    layer = maybe_deserialize(dict(config))
+    kinds = {LayerNormalization: "layer", RMSNormalization: "rms"}
+    if type(layer) not in kinds:
+        raise ValueError(f"A config has no normalisation such as {type(layer).__name__}")
+    return kinds[type(layer)], layer.epsilon
+
+
 def _positions(positions, relative):
     """The fields of a config about positions."""
     if isinstance(relative, RotaryPositions):
         return {"positions": "rotary", "max_wavelength": relative.max_wavelength}
     if isinstance(relative, RelativePositionBias):
+        if (relative.num_buckets, relative.max_distance) != (32, 128):
+            raise ValueError("A config has no relative positions of other buckets than T5's")
         return {"positions": "relative"}
     if isinstance(relative, ALiBi):
         return {"positions": "alibi"}

@@ -56,8 +56,9 @@ def graph_of(model: keras.Model, decoder_class: type) -> Graph:
     target, embedding = _embedding_of(model.inputs, x)
     if target is None:
         raise ValueError(
-            "The decoder's first input must be a PositionalEmbedding of an input of the model, the "
-            "target ids, and nothing may stand between them. Received: "
+            "The decoder must be called in this graph alone. Its first input must be a "
+            "PositionalEmbedding of an input of the model, the target ids, and nothing may stand "
+            "between them. Received: "
             f"inputs {[tensor.name for tensor in model.inputs]}, decoder input {x}"
         )
     context = [tensor for tensor in others if not _is_mask(tensor, target)]

@@ -21,7 +21,7 @@ class LanguageModel(FunctionalModel):
     """An autoregressive density over sequences, p(x) = Π p(x_t | x_<t): a functional `keras.Model`.
 
     Its graph has one `CausalDecoder` over a `PositionalEmbedding` of the model's input. What lies
-    between the decoder and the logits may be any layers that treat each position alone.
+    between the decoder and the logits may be any layers that look at no later position.
 
     Args:
         inputs: The `keras.Input` of token ids.

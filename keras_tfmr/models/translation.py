@@ -36,7 +36,7 @@ class TranslationModel(FunctionalModel):
     Its graph has one `Decoder`, whose first input is a `PositionalEmbedding` of an input of the
     model, the target ids. What lies before the decoder's context may be any layers over any other
     inputs: ids, vectors, pictures. What lies between the decoder and the logits may be any layers
-    that treat each position alone.
+    that look at no later position.
 
     Args:
         inputs: A list or dictionary of `keras.Input`.

@@ -14,6 +14,7 @@ from keras_tfmr import Transformer, TransformerConfig, TransformerLanguageModel
 from keras_tfmr.decoding import Sampling, loop
 from keras_tfmr.faster.step import CachedStep
 from keras_tfmr.layers import Decoder
+from keras_tfmr.models import TranslationModel
 from keras_tfmr.models.whole_sequence import WholeSequenceStep
 
 START, END, VOCAB = 2, 3, 20
@@ -184,3 +185,19 @@ def test_a_layer_of_ones_own_class_is_decoded_by_its_own_code():
     fed = np.stack([given[[1, 0, 2, 3, 5, 4], 0], given[:, 1], *[0 * given[:, 0]] * 3], axis=1)
     expected = ops.log_softmax(model([np.repeat(source, 2, axis=0), fed]))[:, 1]
     np.testing.assert_allclose(to_numpy(log_probs), to_numpy(expected), atol=1e-5)
+
+
+@TENSORFLOW
+def test_what_follows_a_decoder_may_look_at_earlier_positions():
+    """Then it has no caches, and gives what the model gives."""
+    ready = make_model("paper")
+    head = keras.layers.Conv1D(VOCAB, 3, padding="causal")
+    head.supports_masking = True  # else Keras warns
+    model = TranslationModel(ready.inputs, head(ready.get_layer("decoder").output))
+    assert "behind the decoder, may look at other positions" in model.why_not_cached()
+    source, target = source_of(model), random_ids(3, 3, vocab=VOCAB)
+    expected = to_numpy(ops.log_softmax(model([source, target])))
+    step, state = model.start(source, max_length=3)
+    for position in range(3):
+        log_probs, state = step.next(ops.convert_to_tensor(target[:, position]), state)
+        np.testing.assert_allclose(to_numpy(log_probs), expected[:, position], atol=1e-5)

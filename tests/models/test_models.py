@@ -14,6 +14,7 @@ from keras_tfmr.models import (
     TransformerClassifier,
     TransformerConfig,
     TransformerLanguageModel,
+    TranslationModel,
     config_of,
 )
 
@@ -78,6 +79,14 @@ def test_a_model_tells_its_config(name):
     if config.joint_vocab:  # else a model with one vocabulary does not know the other
         config = config.replace(encoder_layers=1)
         assert config_of(TransformerLanguageModel(config)) == config
+
+
+def test_a_model_with_another_layer_has_no_config():
+    ready = Transformer(TINY)
+    x = keras.layers.Dense(TINY.d_model)(ready.get_layer("decoder").output)
+    own = TranslationModel(ready.inputs, ready.get_layer("embedding")(x, reverse=True))
+    with pytest.raises(ValueError, match=r"must be one that Transformer.*dense"):
+        config_of(own)
 
 
 def test_the_attention_of_every_layer_has_the_rate_of_its_own():
