@@ -1,5 +1,5 @@
-"""What makes a finished model faster: a decoding step with caches, and weights in other precisions.
+"""A decoding step with caches, made of the weights of a model's layers as they are.
 
-What is made here from the layers of a model gives the model's own answers. Nothing here trains, and
-nothing knows of texts or signatures.
+It gives the model's own answers, of a finished model and of one in training. Nothing here trains,
+and nothing knows of texts or signatures.
 """

@@ -55,7 +55,8 @@ class Batches:
         rows_multiple: The number of rows in a batch is a multiple of this, for several devices;
             rows are added that hold no token.
         parts: list of `CorpusPart`, the corpora to mix; by default, an epoch has all pairs once.
-        max_tokens: Maximum number of tokens of a side, end id included; None: `LONGEST`.
+        max_tokens: Maximum number of tokens of a side, end id included; None: `LONGEST`, or
+            `tokens_per_batch` if that is less.
         fixed_shapes: Whether each bucket has one shape, for backends that compile by shape: there
             are fewer buckets then, and rows are added that hold no token. Otherwise a batch is only
             as wide as its longest source and target.

@@ -1,4 +1,4 @@
-"""The cleaned pairs of all corpora in one file, without duplicates, at constant memory."""
+"""The cleaned pairs of all corpora in one file, without duplicates, in few bytes a pair."""
 
 import array
 import collections
