@@ -40,9 +40,10 @@ SERVICE_CONFIG = {
 class ServingClient:
     """A client of a text model behind TensorFlow Serving, over gRPC.
 
-    Its calls have the names and answers of those of `Translator`, `Classifier` and `Completer`, each
-    for the export of such a model. They take a list of str or bytes of any length and return a list with an answer for each,
-    in order. Threads may share a client; processes that fork make theirs afterwards.
+    Its calls have the names and answers of those of `Translator`, `Classifier` and `Completer`,
+    each for the export of such a model. They take a list of str or bytes of any length and return a
+    list with an answer for each, in order. Threads may share a client; processes that fork make
+    theirs afterwards.
 
     A list is sent in batches, four of them at a time. If one fails, the call raises a
     `ServingError`, whose subclass says why; it names the texts of the batch and holds the answers

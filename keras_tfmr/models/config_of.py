@@ -55,7 +55,8 @@ def config_of(model: keras.Model) -> TransformerConfig:
     target = embeddings.get("target_embedding", embeddings.get("embedding"))
     options = [{name: getattr(stack, name) for name in SHARED} for stack in stacks]
     norms = [(_norm(stack.norm_config), _norm(stack.qk_norm_config)) for stack in stacks]
-    others = {type(operation).__name__ for operation in model.operations} - OF_READY_MODELS
+    operations = getattr(model, "operations", model.layers)  # of a functional model, or another
+    others = {type(operation).__name__ for operation in operations} - OF_READY_MODELS
     alike = stacks and options[0] == options[-1] and norms[0] == norms[-1]
     if source is None or target is None or others or not alike:
         raise ValueError(

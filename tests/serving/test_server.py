@@ -16,7 +16,6 @@ import psutil
 import pytest
 import server_process
 import tensorflow as tf
-from helpers import ends
 from server_process import SERVER, ServerProcess, request
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest, ModelVersionStatus
 
@@ -255,6 +254,6 @@ def test_a_signal_ends_the_export_of_a_preset(tmp_path, number):
             assert process.poll() is None
         time.sleep(0.3)  # until it waits
         process.send_signal(number)
-        assert process.wait(10) == 128 + number and ends(children[0].pid, 10)
+        assert process.wait(10) == 128 + number and not psutil.wait_procs(children, 10)[1]
         assert "Traceback" not in process.stderr.read()
     assert [*tmp_path.iterdir()] == []

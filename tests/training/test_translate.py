@@ -75,11 +75,11 @@ def test_lines_and_scores_are_those_of_the_translator(run, files, translator):
 
 
 def test_lines_of_standard_input_without_mark_and_last_end(run, monkeypatch, translator):
-    text, out = "\ufeff" + "\r\n".join(TEXTS[:5]), io.BytesIO()
+    text, out = "\ufeff" + "\r\n".join(TEXTS[:5]), io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=io.BytesIO(text.encode())))
-    monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(buffer=out))
+    monkeypatch.setattr(sys, "stdout", out)
     assert translate.main([str(run), *LIMITS]) == 0
-    assert out.getvalue().decode() == in_lines(translator.translate(TEXTS[:5]))
+    assert out.buffer.getvalue().decode() == in_lines(translator.translate(TEXTS[:5]))
 
 
 def test_an_interrupted_file_is_resumed_with_nothing_lost_or_twice(run, files, capsys):
