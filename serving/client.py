@@ -28,38 +28,42 @@ def parse_arguments(arguments=None):
     """The command line as a namespace."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    texts = "texts to send (default: the lines of standard input)"
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help=texts)
+    # fmt: off
+    parser.add_argument("texts", nargs="*", metavar="TEXT",
+        help="texts to send (default: the lines of standard input)")
     what = parser.add_mutually_exclusive_group()
-    nbest = "print all hypotheses: number of the text, score, translation"
-    what.add_argument("--nbest", action="store_true", help=nbest)
-    drawn = "draw what the translation of one TEXT attended to"
-    what.add_argument("--explain", metavar="FILE.png", help=drawn)
-    terms = "file of lines TERM<TAB>TRANSLATION: terms with given translations"
-    what.add_argument("--terms", metavar="FILE", type=Path, help=terms)
-    ask = "call another model than a translator, and print: label and probability (classify), a "
-    ask += "continuation (complete), log-probability and tokens (log_prob)"
-    what.add_argument("--ask", choices=("classify", "complete", "log_prob"), help=ask)
-    add = parser.add_argument_group("server").add_argument
-    address = "address of the server (default: 127.0.0.1:8500)"
-    add("--server", metavar="HOST:PORT", default="127.0.0.1:8500", help=address)
-    name = "name of the model on the server (default: default)"
-    add("--model", metavar="NAME", default="default", help=name)
-    version = "version number (default: the newest)"
-    add("--model_version", metavar="N", type=int, help=version)
-    add("--label", metavar="NAME", help="version label, instead of --model_version")
-    header = "what a gateway asks for, as in 'authorization: Bearer TOKEN'"
-    add("--header", nargs="+", default=(), metavar="NAME:VALUE", help=header)
-    size = "maximum texts in one request (default: 32)"
-    add("--batch_size", metavar="N", type=int, default=32, help=size)
-    seconds = "seconds a request may take, retries included (default: 30)"
-    add("--timeout", metavar="S", type=float, default=30.0, help=seconds)
-    add = parser.add_argument_group("encryption").add_argument
-    add("--tls", action="store_true", help="encrypt; check the server with the system's CAs")
-    add("--ca", metavar="FILE", help="encrypt; check the server with these CA certificates (PEM)")
-    cert = "encrypt; present this client certificate (PEM)"
-    add("--cert", metavar="FILE", help=cert)
-    add("--key", metavar="FILE", help="private key of --cert (PEM)")
+    what.add_argument("--nbest", action="store_true",
+        help="print all hypotheses: number of the text, score, translation")
+    what.add_argument("--explain", metavar="FILE.png",
+        help="draw what the translation of one TEXT attended to")
+    what.add_argument("--terms", metavar="FILE", type=Path,
+        help="file of lines TERM<TAB>TRANSLATION: terms with given translations")
+    what.add_argument("--ask", choices=("classify", "complete", "log_prob"),
+        help="call another model than a translator, and print: label and probability (classify), a "
+        "continuation (complete), log-probability and tokens (log_prob)")
+    server = parser.add_argument_group("server")
+    server.add_argument("--server", metavar="HOST:PORT", default="127.0.0.1:8500",
+        help="address of the server (default: 127.0.0.1:8500)")
+    server.add_argument("--model", metavar="NAME", default="default",
+        help="name of the model on the server (default: default)")
+    server.add_argument("--model_version", metavar="N", type=int,
+        help="version number (default: the newest)")
+    server.add_argument("--label", metavar="NAME", help="version label, instead of --model_version")
+    server.add_argument("--header", nargs="+", default=(), metavar="NAME:VALUE",
+        help="what a gateway asks for, as in 'authorization: Bearer TOKEN'")
+    server.add_argument("--batch_size", metavar="N", type=int, default=32,
+        help="maximum texts in one request (default: 32)")
+    server.add_argument("--timeout", metavar="S", type=float, default=30.0,
+        help="seconds a request may take, retries included (default: 30)")
+    encryption = parser.add_argument_group("encryption")
+    encryption.add_argument("--tls", action="store_true",
+        help="encrypt; check the server with the system's CAs")
+    encryption.add_argument("--ca", metavar="FILE",
+        help="encrypt; check the server with these CA certificates (PEM)")
+    encryption.add_argument("--cert", metavar="FILE",
+        help="encrypt; present this client certificate (PEM)")
+    encryption.add_argument("--key", metavar="FILE", help="private key of --cert (PEM)")
+    # fmt: on
     options = parser.parse_args(arguments)
     if options.explain and len(options.texts) != 1:
         parser.error(f"--explain needs exactly one TEXT. Received: {len(options.texts)}")

@@ -34,19 +34,21 @@ def parse_arguments(arguments=None):
     """The command line as a namespace."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    where, add = parser.add_mutually_exclusive_group(), parser.add_argument
-    server = "prediction server (default: 127.0.0.1:8500)"
-    where.add_argument("--server", metavar="HOST:PORT", default="127.0.0.1:8500", help=server)
-    folder = "start a development server for this folder of versions"
-    where.add_argument("--model_base_path", metavar="DIR", help=folder)
-    name = "name of the model on the server (default: default)"
-    add("--model", metavar="NAME", default="default", help=name)
-    codes = "codes of source and target, as in pt en (default: those that the export names)"
-    add("--languages", nargs=2, metavar="CODE", help=codes)
-    host = "address to listen on; 0.0.0.0 opens the page to the network (default: 127.0.0.1)"
-    add("--host", metavar="ADDRESS", default="127.0.0.1", help=host)
-    port = "port of the page; 0 for any free one (default: 8080)"
-    add("--port", type=int, metavar="N", default=8080, help=port)
+    # fmt: off
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--server", metavar="HOST:PORT", default="127.0.0.1:8500",
+        help="prediction server (default: 127.0.0.1:8500)")
+    where.add_argument("--model_base_path", metavar="DIR",
+        help="start a development server for this folder of versions")
+    parser.add_argument("--model", metavar="NAME", default="default",
+        help="name of the model on the server (default: default)")
+    parser.add_argument("--languages", nargs=2, metavar="CODE",
+        help="codes of source and target, as in pt en (default: those that the export names)")
+    parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1",
+        help="address to listen on; 0.0.0.0 opens the page to the network (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, metavar="N", default=8080,
+        help="port of the page; 0 for any free one (default: 8080)")
+    # fmt: on
     return parser.parse_args(arguments)
 
 

@@ -34,43 +34,45 @@ def parse_arguments(arguments=None):
     """The command line as a namespace."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    add = parser.add_argument
-    preset = "folder of a run or of a published model, or hf://OWNER/NAME"
-    add("preset", metavar="PRESET", help=preset)
-    output = "folder to write (default: FORMAT in the folder PRESET)"
-    add("--output", metavar="DIR", type=Path, help=output)
-    form = "format to write (default: saved_model)"
-    add("--format", choices=FORMATS, default="saved_model", help=form)
-    add("--weights", metavar="FILE", type=Path, help="weights to export (default: the preset's)")
-    precision = "precision of weights and layers (default: float32)"
-    add("--precision", choices=("float32", "bfloat16", "int8"), help=precision)
-    texts = "texts like those of real requests, a line each, for --precision int8 and the warm-up "
-    texts += "(default: the preset's, else sentences in its language)"
-    add("--calibrate", metavar="FILE", type=Path, help=texts)
-    width = "beam width, 1 for greedy (default: the preset's)"
-    add("--num_beams", metavar="N", type=int, help=width)
-    best = "hypotheses of translate_nbest (default: --num_beams)"
-    add("--nbest", metavar="N", type=int, dest="num_return_sequences", help=best)
-    penalty = "exponent of the length penalty (default: the preset's)"
-    add("--length_penalty", metavar="X", type=float, help=penalty)
-    longest = "maximum tokens of a translation (default: the preset's, else 128); of a text, for a "
-    longest += "model that does not translate"
-    add("--max_length", metavar="N", type=int, help=longest)
-    factor = "maximum tokens of a translation per source token, plus 8 "
-    factor += "(default: the preset's, else 3)"
-    add("--max_length_ratio", metavar="X", type=float, help=factor)
-    read = "maximum tokens read from a text to translate (default: the preset's, else 128)"
-    add("--max_source_length", metavar="N", type=int, help=read)
-    longest = "maximum tokens of a completion (default: the preset's, else 128)"
-    add("--max_new_tokens", metavar="N", type=int, help=longest)
-    words = "source language, or file of its abbreviations, for documents (default: the preset's)"
-    add("--abbreviations", metavar="CODE_OR_FILE", help=words)
-    language = "target language of texts without a tag, if the model has several"
-    add("--language", metavar="CODE", help=language)
-    spans = "spans to leave untranslated: names such as url and code, RE2 patterns, or none "
-    spans += "(default: the preset's)"
-    add("--protect", nargs="+", metavar="NAME", help=spans)
-    add("--no_check", action="store_true", help="do not load and query the result")
+    # fmt: off
+    parser.add_argument("preset", metavar="PRESET",
+        help="folder of a run or of a published model, or hf://OWNER/NAME")
+    parser.add_argument("--output", metavar="DIR", type=Path,
+        help="folder to write (default: FORMAT in the folder PRESET)")
+    parser.add_argument("--format", choices=FORMATS, default="saved_model",
+        help="format to write (default: saved_model)")
+    parser.add_argument("--weights", metavar="FILE", type=Path,
+        help="weights to export (default: the preset's)")
+    parser.add_argument("--precision", choices=("float32", "bfloat16", "int8"),
+        help="precision of weights and layers (default: float32)")
+    parser.add_argument("--calibrate", metavar="FILE", type=Path,
+        help="texts like those of real requests, a line each, for --precision int8 and the warm-up "
+        "(default: the preset's, else sentences in its language)")
+    parser.add_argument("--num_beams", metavar="N", type=int,
+        help="beam width, 1 for greedy (default: the preset's)")
+    parser.add_argument("--nbest", metavar="N", type=int, dest="num_return_sequences",
+        help="hypotheses of translate_nbest (default: --num_beams)")
+    parser.add_argument("--length_penalty", metavar="X", type=float,
+        help="exponent of the length penalty (default: the preset's)")
+    parser.add_argument("--max_length", metavar="N", type=int,
+        help="maximum tokens of a translation (default: the preset's, else 128); of a text, for a "
+        "model that does not translate")
+    parser.add_argument("--max_length_ratio", metavar="X", type=float,
+        help="maximum tokens of a translation per source token, plus 8 "
+        "(default: the preset's, else 3)")
+    parser.add_argument("--max_source_length", metavar="N", type=int,
+        help="maximum tokens read from a text to translate (default: the preset's, else 128)")
+    parser.add_argument("--max_new_tokens", metavar="N", type=int,
+        help="maximum tokens of a completion (default: the preset's, else 128)")
+    parser.add_argument("--abbreviations", metavar="CODE_OR_FILE",
+        help="source language, or file of its abbreviations, for documents (default: the preset's)")
+    parser.add_argument("--language", metavar="CODE",
+        help="target language of texts without a tag, if the model has several")
+    parser.add_argument("--protect", nargs="+", metavar="NAME",
+        help="spans to leave untranslated: names such as url and code, RE2 patterns, or none "
+        "(default: the preset's)")
+    parser.add_argument("--no_check", action="store_true", help="do not load and query the result")
+    # fmt: on
     options = parser.parse_args(arguments)
     if options.output is None and not Path(options.preset).is_dir():
         parser.error(f"--output is needed, because {options.preset} is no folder")

@@ -32,17 +32,20 @@ def parse_arguments(arguments=None):
     """The command line as a namespace."""
     layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
-    which, add = parser.add_mutually_exclusive_group(required=True), parser.add_argument
-    preset = "folder of a run, published model, or hf://OWNER/NAME"
-    which.add_argument("preset", metavar="PRESET", nargs="?", help=preset)
+    # fmt: off
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("preset", metavar="PRESET", nargs="?",
+        help="folder of a run, published model, or hf://OWNER/NAME")
     which.add_argument("--model_base_path", metavar="DIR", help="folder of the versions 1, 2, …")
-    name = "name of the model in requests (default: default)"
-    add("--model_name", metavar="NAME", default="default", help=name)
-    host = "address to listen on; 0.0.0.0 opens the server to the network (default: 127.0.0.1)"
-    add("--host", metavar="ADDRESS", default="127.0.0.1", help=host)
-    port = "{} port; 0 for any free one (default: {})"
-    add("--port", metavar="N", type=int, default=8500, help=port.format("gRPC", 8500))
-    add("--rest_api_port", metavar="N", type=int, default=8501, help=port.format("REST", 8501))
+    parser.add_argument("--model_name", metavar="NAME", default="default",
+        help="name of the model in requests (default: default)")
+    parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1",
+        help="address to listen on; 0.0.0.0 opens the server to the network (default: 127.0.0.1)")
+    parser.add_argument("--port", metavar="N", type=int, default=8500,
+        help="gRPC port; 0 for any free one (default: 8500)")
+    parser.add_argument("--rest_api_port", metavar="N", type=int, default=8501,
+        help="REST port; 0 for any free one (default: 8501)")
+    # fmt: on
     return parser.parse_args(arguments)
 
 
