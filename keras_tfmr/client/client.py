@@ -1,7 +1,6 @@
 """The client: lists of texts to a server over gRPC, answers from it in their order."""
 
 import collections
-import itertools
 import json
 import math
 import re
@@ -26,15 +25,6 @@ STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOAD
 
 REQUESTS = 4  # that wait for their answers at the same time: they fill the server's queue
 EXPLAINED = 8  # most texts of a request of `explain`, whose answers are large
-
-SERVICE_CONFIG = {
-    # A name with several addresses, such as a headless service: requests go to each in turn.
-    "loadBalancingConfig": [{"round_robin": {}}],
-    "methodConfig": [{"name": [{}], "retryPolicy": {  # of all methods; gRPC allows five attempts
-        "maxAttempts": 5, "initialBackoff": "1s", "backoffMultiplier": 2, "maxBackoff": "8s",
-        "retryableStatusCodes": ["UNAVAILABLE"],
-    }}],
-}  # fmt: skip
 
 
 class ServingClient:
@@ -95,7 +85,7 @@ class ServingClient:
             raise ValueError(f"batch_size must be at least 1. Received: {batch_size}")
         self.server, self.model, self.headers = server, model, headers or {}
         self.timeout, self.batch_size = timeout, batch_size
-        self._metadata()
+        self._metadata()  # an error for headers that cannot be sent
         self._spec = serving_pb2.ModelSpec(name=model, version_label=label)
         if version is not None:
             self._spec.version.value = version
@@ -193,40 +183,40 @@ class ServingClient:
         """The answers to inputs with one value for each text, in requests of bounded size."""
         size = min(self.batch_size, most or self.batch_size)
         count = len(next(iter(inputs.values())))
-        batches = [slice(start, min(start + size, count)) for start in range(0, count, size)]
-        unsent = iter(batches)
-        calls: collections.deque[Any] = collections.deque()
+        waiting: collections.deque[tuple[slice, Any]] = collections.deque()  # rows and their calls
         found: list[Answer] = []
         try:
-            for batch in batches:
-                for rows in itertools.islice(unsent, REQUESTS - len(calls)):
-                    part = {name: values[rows] for name, values in inputs.items()}
-                    calls.append(self._sent(signature, part))
-                where = f"texts[{batch.start}:{batch.stop}] of {count}: " if count > size else ""
-                found += self._received(signature, calls.popleft(), batch, where)
+            for start in range(0, count, size):
+                if len(waiting) == REQUESTS:
+                    found += self._received(signature, *waiting.popleft(), count)
+                rows = slice(start, min(start + size, count))
+                waiting.append((rows, self._sent(signature, inputs, rows)))
+            while waiting:
+                found += self._received(signature, *waiting.popleft(), count)
         except ServingError as error:
             error.answers = found
             raise
         finally:
-            for call in calls:
+            for _, call in waiting:
                 call.cancel()
         return found
 
-    def _sent(self, signature, inputs):
-        """The future of the answer to one request."""
+    def _sent(self, signature, inputs, rows):
+        """The future of the answer to some rows of the inputs."""
         request = serving_pb2.PredictRequest(model_spec=self._spec)
         request.model_spec.signature_name = signature.name
         for name, values in inputs.items():
-            request.inputs[name].CopyFrom(tensors.to_proto(values, signature.inputs[name]))
+            request.inputs[name].CopyFrom(tensors.to_proto(values[rows], signature.inputs[name]))
         return self._predict.future(request, timeout=self.timeout, metadata=self._metadata())
 
-    def _received(self, signature, call, batch, where):
-        """The answers to one request, of the texts of a batch."""
+    def _received(self, signature, rows, call, count):
+        """The answers to some rows of `count`."""
+        wanted = rows.stop - rows.start
+        where = f"texts[{rows.start}:{rows.stop}] of {count}: " if count > wanted else ""
         outputs = self._result(call, where).outputs
         try:
-            lists = {name: tensors.to_lists(proto) for name, proto in outputs.items()}
-            found = signature.read(lists)
-            if len(found) != (wanted := batch.stop - batch.start):
+            found = signature.read({name: tensors.to_lists(x) for name, x in outputs.items()})
+            if len(found) != wanted:
                 raise ValueError(f"has {len(found)} rows. Expected: {wanted}")
         except (IndexError, TypeError, ValueError) as error:
             what = f"the answer to {signature.name} cannot be read: it {error}"
@@ -238,8 +228,8 @@ class ServingClient:
         try:
             return call.result()
         except grpc.RpcError as error:
-            details = error.details()
-            raise from_status(error.code().name, f"{where}{self.server}", details) from error
+            server, details = f"{where}{self.server}", error.details()
+            raise from_status(error.code().name, server, details) from error
 
     def _metadata(self):
         """The headers as gRPC takes them; its own error would show their values."""
@@ -261,11 +251,19 @@ class ServingClient:
 
 def _channel_options(server, retry):
     """Options that differ from gRPC's defaults, and why."""
+    config = {
+        # A name with several addresses, such as a headless service: requests go to each in turn.
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "methodConfig": [{"name": [{}], "retryPolicy": {  # of all methods; gRPC allows five times
+            "maxAttempts": 5, "initialBackoff": "1s", "backoffMultiplier": 2, "maxBackoff": "8s",
+            "retryableStatusCodes": ["UNAVAILABLE"],
+        }}],
+    }  # fmt: skip
     own = server.startswith(("localhost:", "127.0.0.1:", "[::1]:"))
     return [
         # The default is 4 MiB, less than the attention of a batch of long sentences.
         ("grpc.max_receive_message_length", -1),
-        ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
+        ("grpc.service_config", json.dumps(config)),
         ("grpc.enable_retries", int(retry)),
         # A server that comes is found at the next attempt, not minutes later.
         ("grpc.max_reconnect_backoff_ms", 1000),
