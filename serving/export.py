@@ -17,8 +17,6 @@ import signal
 import sys
 from pathlib import Path
 
-from keras_tfmr.export.formats import FORMATS
-
 # Options that are keyword arguments of `from_preset`.
 OF_PRESET = (
     "num_beams", "num_return_sequences", "length_penalty", "max_length", "max_length_ratio",
@@ -39,8 +37,8 @@ def parse_arguments(arguments=None):
         help="folder of a run or of a published model, or hf://OWNER/NAME")
     parser.add_argument("--output", metavar="DIR", type=Path,
         help="folder to write (default: FORMAT in the folder PRESET)")
-    parser.add_argument("--format", choices=FORMATS, default="saved_model",
-        help="format to write (default: saved_model)")
+    parser.add_argument("--format", choices=("saved_model", "ctranslate2", "transformers"),
+        default="saved_model", help="format to write (default: saved_model)")
     parser.add_argument("--weights", metavar="FILE", type=Path,
         help="weights to export (default: the preset's)")
     parser.add_argument("--precision", choices=("float32", "bfloat16", "int8"),

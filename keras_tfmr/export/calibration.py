@@ -1,21 +1,27 @@
-"""Texts that an export is calibrated and warmed up with, where it is given none."""
+"""Texts that an export is calibrated and warmed up with, and how far int8 strays on them."""
 
 import importlib.resources
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
+from keras_tfmr.errors import ExportError
+from keras_tfmr.finished import int8_errors
 from keras_tfmr.text.sentences import LANGUAGES
 from keras_tfmr.text.strings import Text, checked_texts
 
 _FOLDER = importlib.resources.files("keras_tfmr.export") / "sentences"
-MOST = 256
+MOST_TEXTS = 256
+MOST_NATS = 0.1  # a token; a trained translator's log-probabilities move by a tenth of it
+BLAMED = 64  # texts that the layer to blame is found with
 
 
 def texts_for(text_model: Any, texts: Iterable[Text] | None) -> list[Text]:
-    """At most `MOST` of the given texts; else those of the model's preset, or of its language."""
+    """At most `MOST_TEXTS` of these texts; else those of the model's preset, or of its language."""
     if texts is None:
         texts = text_model.texts or sentences_of(text_model)
-    return checked_texts(texts)[:MOST]
+    return checked_texts(texts)[:MOST_TEXTS]
 
 
 def sentences_of(text_model: Any) -> list[str]:
@@ -24,3 +30,48 @@ def sentences_of(text_model: Any) -> list[str]:
     if language not in LANGUAGES:
         return []
     return (_FOLDER / f"{language}.txt").read_text(encoding="utf-8").splitlines()
+
+
+def measured(exact, rounded, texts):
+    """Compares a `Translator` or `Completer` with its copy in int8.
+
+    Args:
+        exact: The text model in float32.
+        rounded: Its copy in int8.
+        texts: A list of texts.
+
+    Returns:
+        {"texts": their number, "nats_per_token": the mean difference of the log-probability of a
+        token, "same": how many translations are the same}; of a `Completer`, without the last.
+
+    Raises:
+        ExportError: If the log-probabilities differ by more than `MOST_NATS`; it names the layer to
+            blame.
+    """
+    texts, facts = list(texts), {"texts": len(texts)}
+    if hasattr(exact, "translate"):
+        texts = exact.source_tokenizer.tagged(texts)
+        translations = exact.translate(texts)
+        facts["same"] = sum(map(str.__eq__, translations, rounded.translate(texts)))
+        pairs = [model.score(texts, translations) for model in (exact, rounded)]
+    else:
+        pairs = [model.log_prob(texts) for model in (exact, rounded)]
+    tokens = sum(one.tokens for one in pairs[0])
+    differences = [abs(a.log_prob - b.log_prob) for a, b in zip(*pairs, strict=True)]
+    facts["nats_per_token"] = round(float(np.sum(differences)) / max(tokens, 1), 5)
+    if not facts["nats_per_token"] <= MOST_NATS:
+        raise ExportError(
+            f"In int8, the log-probability of a token differs by {facts['nats_per_token']} nats "
+            f"from float32, on the mean of {len(texts)} texts (at most {MOST_NATS} is expected): "
+            f"{_blamed(exact, texts)}. Calibrate with a few hundred texts like those of real "
+            "requests (`texts`, --calibrate FILE), or export in bfloat16. Weights that were never "
+            "trained stray further than those of a trained model"
+        )
+    return facts
+
+
+def _blamed(exact, texts):
+    """Which products in int8 move the model most, each alone: a clause."""
+    errors = int8_errors(exact.model, exact.examples(texts[:BLAMED]))
+    worst = [f"{path} by {nats:.3f} nats" for path, nats in [*errors.items()][:3]]
+    return f"alone in int8, each of these layers moves it: {', '.join(worst)}"

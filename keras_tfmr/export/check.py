@@ -1,9 +1,13 @@
 """The check of an export, in a new process: as TensorFlow Serving 2.20 will load and answer it.
 
-Enters: the folder of a finished SavedModel, and requests with the answers of the text model that it
-was made from. Leaves: a list of problems, as sentences. The process has loaded nothing of what made
-the export. It checks that the server has every operation, and that a session as the server's gives
-the known answers and replays the warm-up file.
+Enters: the folder of a SavedModel, and requests with the answers of the text model that it was made
+from. Leaves: a list of problems, as sentences. The process has loaded nothing of what made the
+export. It checks that the server has every operation, and that a session as the server's gives the
+known answers and replays the warm-up file.
+
+A stock server has the operations of TensorFlow core and TensorFlow Text. They are read from the
+registry of the installed TensorFlow, without those that are newer than the server, those whose
+kernels need Python, and XLA, which the server does not enable.
 """
 
 import concurrent.futures
@@ -18,100 +22,119 @@ from typing import Any
 
 import numpy as np
 
-from keras_tfmr.compat import usable_cores
-from keras_tfmr.export import served_ops, warmup
+from keras_tfmr import compat
+from keras_tfmr.export import warmup
 from keras_tfmr.export.saved_session import SavedSession, first_lines
 
-# (signature, inputs, outputs) of requests with their answers: see `known_answers.record`.
-Cases = Iterable[tuple[str, dict, dict]]
+# A request with its answer, (signature, inputs, outputs): see `known_answers.record`.
+Case = tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]
+
+# Registered in TensorFlow 2.21, unknown to 2.20.
+_YOUNGER = frozenset({"DecodeJxl", "_CopyFromGpuToHost", "_CopyFromHostToGpu"})
+# Attributes that 2.21 added to older operations. SavedModels omit them if they have their default.
+_YOUNGER_ATTRIBUTES = {"TensorListGetItem": frozenset({"Tshape"})}
+# The server has these, but only a Python process has kernels for them.
+_OF_PYTHON = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless"})
 
 
-class FreshProcess:
-    """A new Python process that checks a SavedModel once it is complete.
+def problems_in_new_process(
+    path: str | os.PathLike[str],
+    cases: Iterable[Case],
+    tolerance: float = 1e-4,
+    timeout: float = 1800,
+) -> list[str]:
+    """The problems that a new Python process finds with a SavedModel.
 
-    It imports TensorFlow, which takes seconds, while the SavedModel is still being written. It ends
-    with the context, or with this process, which holds the other end of its standard input.
+    That the process crashes, or hangs for `timeout` seconds, is a problem.
 
     Args:
         path: The folder of the SavedModel.
+        cases: Requests with their answers.
         tolerance: The greatest difference of a float from its known value.
+        timeout: Seconds.
     """
-
-    def __init__(self, path: str | os.PathLike[str], tolerance: float = 1e-4):
-        # The package is found from where it was imported, whatever the working directory is.
-        root = str(pathlib.Path(__file__).resolve().parents[2])
-        paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        # A GPU belongs to the process that exports; the check needs none.
-        environment = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
-        command = [sys.executable, "-m", "keras_tfmr.export.check", os.fspath(path), str(tolerance)]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
+    # The package is found from where it was imported, whatever the working directory is.
+    root = str(pathlib.Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    # A GPU belongs to the process that exports; the check needs none.
+    environment = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
+    command = [sys.executable, "-m", "keras_tfmr.export.check", os.fspath(path), str(tolerance)]
+    sent = pickle.dumps([tuple(case) for case in cases])
+    try:
+        done = subprocess.run(
+            command, input=sent, capture_output=True, env=environment, timeout=timeout
         )
-
-    def problems(self, cases: Cases, timeout: float = 1800) -> list[str]:
-        """The problems that it finds with a SavedModel, which is complete.
-
-        That the process crashes, or hangs for `timeout` seconds, is a problem.
-        """
-        sent = pickle.dumps([tuple(case) for case in cases])
-        try:
-            output, errors = self._process.communicate(sent, timeout=timeout)
-        except subprocess.TimeoutExpired:
-            return [f"the check did not end within {timeout} s"]
-        try:
-            return json.loads(output.splitlines()[-1])
-        except (IndexError, ValueError):
-            ending = "\n".join(errors.decode(errors="replace").splitlines()[-10:])
-            return [f"the check's process died with code {self._process.returncode}: {ending}"]
-
-    def __enter__(self) -> "FreshProcess":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._process.kill()  # if it is still there
-        self._process.communicate()
+    except subprocess.TimeoutExpired:
+        return [f"the check did not end within {timeout} s"]
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        ending = "\n".join(done.stderr.decode(errors="replace").splitlines()[-10:])
+        return [f"the check's process died with code {done.returncode}: {ending}"]
 
 
-def problems_of(path: pathlib.Path, cases: Cases, tolerance: float) -> list[str]:
+def main() -> None:
+    """What the new process does: it prints the problems as JSON."""
+    path, tolerance = sys.argv[1:]
+    cases = pickle.load(sys.stdin.buffer)
+    print(json.dumps(problems_of(pathlib.Path(path), cases, float(tolerance))))
+
+
+def problems_of(path: pathlib.Path, cases: Iterable[Case], tolerance: float) -> list[str]:
     """Checks a SavedModel in this process, which must have loaded no operations of others."""
     try:
         session = SavedSession(path)
     except Exception as error:  # any error of the loader is a problem to report
         return [f"it does not load: {first_lines(error)}"]
-    with session, concurrent.futures.ThreadPoolExecutor(usable_cores()) as pool:
+    # Most of an answer is the work of one thread.
+    with session, concurrent.futures.ThreadPoolExecutor(compat.usable_cores()) as pool:
         # A graph whose operations the server lacks may still run here, which would prove nothing.
-        if problems := served_ops.problems_of(session.meta_graph.graph_def):
+        if problems := missing_operations(session.meta_graph.graph_def):
             return problems
+        answers = pool.map(lambda case: differences(session, case, tolerance), cases)
+        problems = [problem for found in answers for problem in found]
         try:
-            requests = warmup.read(path)
+            list(pool.map(lambda request: warmup.replay(session, request), warmup.read(path)))
         except ValueError as error:
-            return [str(error)]
-
-        def asked(name):
-            """Known answers first, then the warm-up's requests: most are the work of one thread."""
-            problems = []
-            for signature, inputs, outputs in cases:
-                if signature == name:
-                    problems += differences(session, name, inputs, outputs, tolerance)
-            try:
-                warmup.replay(session, [each for each in requests if each.signature == name])
-            except ValueError as error:
-                problems.append(str(error))
-            return problems
-
-        names = {name for name, *_ in cases} | {each.signature for each in requests}
-        return [problem for problems in pool.map(asked, sorted(names)) for problem in problems]
+            problems.append(str(error))
+        return problems
 
 
-def differences(
-    session: SavedSession,
-    name: str,
-    inputs: dict[str, np.ndarray],
-    known: dict[str, np.ndarray],
-    tolerance: float,
-) -> list[str]:
+def missing_operations(graph: Any) -> list[str]:
+    """Why the server would refuse a `GraphDef`: sentences, one for each kind of operation.
+
+    TensorFlow Text's operations must have been loaded, and none of others.
+    """
+    served = compat.registered_ops() - _YOUNGER - _OF_PYTHON
+    problems: dict[str, str] = {}
+    parts = [("the main graph", graph.node)]
+    parts += [(part.signature.name, part.node_def) for part in graph.library.function]
+    functions = {name for name, _ in parts}
+    for where, nodes in parts:
+        for node in nodes:
+            # In old graphs, the name of an operation can be that of a function.
+            if node.op not in functions and (problem := _problem(node, served)):
+                problems.setdefault(problem, f"{problem} (node {node.name} in {where})")
+    for part in graph.library.function:
+        if part.attr[compat.MUST_COMPILE].b:
+            problems["XLA"] = f"{part.signature.name} needs XLA, which the server does not enable"
+    return list(problems.values())
+
+
+def _problem(node, served):
+    if node.op in _OF_PYTHON:
+        return f"{node.op} calls Python, which the server does not have"
+    if node.op not in served:
+        return f"{node.op} is not an operation of TensorFlow Serving 2.20"
+    if node.op.startswith("Xla"):
+        return f"{node.op} needs XLA, which the server does not enable"
+    younger = _YOUNGER_ATTRIBUTES.get(node.op, frozenset()) & set(node.attr)
+    return f"the server does not know {node.op}'s {', '.join(sorted(younger))}" if younger else None
+
+
+def differences(session: SavedSession, case: Case, tolerance: float) -> list[str]:
     """Where a session's answer differs from the known one; texts must be equal."""
+    name, inputs, known = case
     try:
         found = session.run(name, inputs)
     except Exception as error:  # any error of a kernel is a problem to report
@@ -136,13 +159,6 @@ def _same(found, known, tolerance):
 
 def _short(value: Any) -> str:
     return f"{' '.join(str(value).split()):.200}"
-
-
-def main() -> None:
-    """What the process of a `FreshProcess` does: it prints the problems as JSON."""
-    path, tolerance = sys.argv[1:]
-    if sent := sys.stdin.buffer.read():  # after the imports above, when the SavedModel is complete
-        print(json.dumps(problems_of(pathlib.Path(path), pickle.loads(sent), float(tolerance))))
 
 
 if __name__ == "__main__":

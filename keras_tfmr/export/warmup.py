@@ -20,9 +20,6 @@ FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 # For requests of one sentence, of a few, and for batches.
 BATCHES = (1, 4, MAX_EXECUTION_BATCH_SIZE)
 
-# With more, the server fails.
-MOST_RECORDS = 1000
-
 
 class Request(NamedTuple):
     """A request in a warm-up file: its number, its signature, {input name: array}."""
@@ -39,15 +36,7 @@ def write(path: pathlib.Path, requests: Iterable[tuple[str, dict]]) -> None:
         path: The folder.
         requests: Pairs of a signature and {input name: list of strings, or array}. A Predict
             request warms up the signatures of Classify and Regress, too.
-
-    Raises:
-        ValueError: If there are more requests than the server accepts.
     """
-    requests = list(requests)
-    if len(requests) > MOST_RECORDS:
-        raise ValueError(
-            f"A warm-up file can hold at most {MOST_RECORDS} requests. Received: {len(requests)}"
-        )
     file = path / FILE
     file.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(file)) as writer:
@@ -85,24 +74,18 @@ def read(path: pathlib.Path) -> list[Request]:
     return requests
 
 
-def replay(session: SavedSession, requests: Iterable[Request]) -> None:
-    """Runs warm-up requests, as the server does.
-
-    Raises:
-        ValueError: At the first one that fails.
-    """
-    for request in requests:
-        try:
-            if request.signature not in session.signatures:
-                raise ValueError(f"there is no signature {request.signature}")
-            expected = sorted(session.signatures[request.signature].inputs)
-            if sorted(request.inputs) != expected:
-                raise ValueError(
-                    f"{request.signature} expects the inputs {expected}; the request has "
-                    f"{sorted(request.inputs)}"
-                )
-            session.run(request.signature, request.inputs)
-        except Exception as error:  # whatever it is, the server refuses the version
+def replay(session: SavedSession, request: Request) -> None:
+    """Runs a warm-up request, as the server does; a ValueError if it fails."""
+    try:
+        if request.signature not in session.signatures:
+            raise ValueError(f"there is no signature {request.signature}")
+        expected = sorted(session.signatures[request.signature].inputs)
+        if sorted(request.inputs) != expected:
             raise ValueError(
-                f"warm-up request {request.number} fails: {first_lines(error)}"
-            ) from error
+                f"{request.signature} expects the inputs {expected}; the request has "
+                f"{sorted(request.inputs)}"
+            )
+        session.run(request.signature, request.inputs)
+    except Exception as error:  # whatever it is, the server refuses the version
+        said = first_lines(error)
+        raise ValueError(f"warm-up request {request.number} fails: {said}") from error

@@ -1,6 +1,5 @@
-"""Writes a text model as a SavedModel that TensorFlow Serving loads."""
+"""What `TextModel.export` does: a SavedModel that TensorFlow Serving loads, or another format."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -13,12 +12,14 @@ from tensorflow.core.protobuf import saved_model_pb2
 from keras_tfmr import _files, compat
 from keras_tfmr.config import PACKAGES, versions
 from keras_tfmr.errors import ExportError
-from keras_tfmr.export import batching, int8_agreement, known_answers, warmup
-from keras_tfmr.export.calibration import texts_for
-from keras_tfmr.export.check import FreshProcess
+from keras_tfmr.export import batching, calibration, known_answers, warmup
+from keras_tfmr.export.check import problems_in_new_process
+from keras_tfmr.export.ctranslate2 import write_ctranslate2
+from keras_tfmr.export.marian_mt import write_marian_mt
 from keras_tfmr.precision import precision_of
 from keras_tfmr.text.strings import Text
 
+FORMATS = ("saved_model", "ctranslate2", "transformers")
 METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 WARM_UP = 16  # texts that warm-up requests are made of
 EXAMPLES = 5  # texts in the metadata, for a page that shows the model
@@ -26,15 +27,41 @@ EXAMPLES = 5  # texts in the metadata, for a page that shows the model
 _TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2, "int8": 5e-2}
 
 
-def write_saved_model(
+def export(
     text_model: Any,
     directory: str | os.PathLike[str],
-    precision: str | None = None,
-    texts: Iterable[Text] | None = None,
-    check: bool = True,
+    format: str,
+    precision: str | None,
+    texts: Iterable[Text] | None,
+    check: bool,
 ) -> pathlib.Path:
-    """Writes the next version of a SavedModel: see `TextModel.export`."""
-    texts = [text for text in texts_for(text_model, texts) if text.split()]
+    """Writes a text model in a format: see `TextModel.export`."""
+    if format not in FORMATS:
+        known = ", ".join(map(repr, FORMATS))
+        raise ValueError(f"Expected a format of {known}. Received: {format!r}")
+    _files.check_folder(directory, empty=format != "saved_model")
+    if format == "saved_model":
+        return write_saved_model(text_model, pathlib.Path(directory), precision, texts, check)
+    given = {"precision": precision, "texts": texts, "check": None if check else check}
+    if useless := [name for name, value in given.items() if value is not None]:
+        raise ValueError(f"{useless[0]} has no effect on the format {format!r}")
+    if not hasattr(text_model, "translate"):
+        kind = type(text_model).__name__
+        raise ExportError(f"The format {format!r} needs a translator. Received: a {kind}")
+    if format == "ctranslate2":
+        return write_ctranslate2(text_model, directory)
+    return write_marian_mt(text_model, directory)
+
+
+def write_saved_model(
+    text_model: Any,
+    directory: pathlib.Path,
+    precision: str | None,
+    texts: Iterable[Text] | None,
+    checked: bool,
+) -> pathlib.Path:
+    """Writes the next version of a SavedModel."""
+    texts = [text for text in calibration.texts_for(text_model, texts) if text.split()]
     record = dict(text_model.record)
     if precision == "int8":
         if not texts:
@@ -43,32 +70,31 @@ def write_saved_model(
                 "requests, to find the ranges of products with: give `texts`, or --calibrate FILE"
             )
         trained = served = text_model.for_decoding("int8", texts)
-        record["int8"] = int8_agreement.measured(text_model, served, texts)
+        record["int8"] = calibration.measured(text_model, served, texts)
     else:
         # As it is if it can be: what it was asked has then been traced already.
         trained = text_model if precision is None else text_model.replace(precision=precision)
         served = trained.for_decoding()
     precision = precision_of(served.model)
     metadata = metadata_of(text_model, precision, texts[:EXAMPLES], record)
-    directory = pathlib.Path(directory)
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_files.unfinished(directory))
-        process = check and stack.enter_context(FreshProcess(folder, _TOLERANCE[precision]))
-        functions = {
-            name: function.get_concrete_function() for name, function in served.signatures.items()
-        }
-        warm_ups = known_answers.warm_ups(served, texts[:WARM_UP] or known_answers.TEXTS)
-        with _files.writing(directory):
-            _save(served, functions, folder)
-            warmup.write(folder, warm_ups)
-            batching.write(folder)
-            text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
-            (folder / METADATA_FILE).write_text(text + "\n", encoding="utf-8")
-        if process and (problems := process.problems(known_answers.record(trained))):
+    functions = {
+        name: function.get_concrete_function() for name, function in served.signatures.items()
+    }
+    warm_ups = known_answers.warm_ups(served, texts[:WARM_UP] or known_answers.TEXTS)
+    cases = known_answers.record(trained) if checked else ()
+    with _files.writing(directory), _files.unfinished(directory) as folder:
+        _save(served, functions, folder)
+        warmup.write(folder, warm_ups)
+        batching.write(folder)
+        text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
+        (folder / METADATA_FILE).write_text(text + "\n", encoding="utf-8")
+        problems = []
+        if checked:
+            problems = problems_in_new_process(folder, cases, _TOLERANCE[precision])
+        if problems:
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise ExportError(f"The export would not serve and was not kept:{listed}")
-        with _files.writing(directory):
-            return _files.publish(folder, directory)
+        return _files.publish(folder, directory)
 
 
 def metadata_of(

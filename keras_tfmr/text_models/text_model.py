@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_tfmr.export import formats
+from keras_tfmr.export import write
 from keras_tfmr.finished import optimize_for_decoding
 from keras_tfmr.precision import with_precision
 from keras_tfmr.presets.load import load
@@ -176,7 +176,7 @@ class TextModel(abc.ABC):
         ...     print(path.name, (path / "saved_model.pb").exists())
         1 True
         """
-        return formats.export(self, directory, format, precision, texts, check)
+        return write.export(self, directory, format, precision, texts, check)
 
     def _serve(self, *served: tuple[Signature[Any], Callable]) -> None:
         """Makes a graph function for each pair of a signature and its method; the first is default.

@@ -18,7 +18,8 @@ def load(path):
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     session = SavedSession(path, config)
     try:
-        warmup.replay(session, warmup.read(path))
+        for request in warmup.read(path):
+            warmup.replay(session, request)
     except ValueError as error:
         raise tf.errors.FailedPreconditionError(None, None, str(error)) from error
     return session

@@ -1,12 +1,10 @@
 """An export answers, with and without Keras, what the translator answers in process."""
 
 import concurrent.futures
-import contextlib
 import json
 import os
 import subprocess
 import sys
-import types
 import warnings
 from unittest import mock
 
@@ -129,8 +127,7 @@ def test_a_failing_check_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(write, "_save", lambda *given: (given[-1] / "saved_model.pb").touch())
     monkeypatch.setattr(known_answers, "record", lambda translator: [])
     problems = ["it does not load", "nor run"]
-    process = types.SimpleNamespace(problems=lambda cases: problems)
-    monkeypatch.setattr(write, "FreshProcess", lambda *_: contextlib.nullcontext(process))
+    monkeypatch.setattr(write, "problems_in_new_process", lambda *_: problems)
     with pytest.raises(ExportError, match=r"(?s)not kept.*- it does not load\n- nor run"):
         translator.export(tmp_path)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):  # Ctrl-C

@@ -15,7 +15,7 @@ from text_models import LINES, Plain, tiny_translator
 from keras_tfmr import Transformer, TransformerConfig
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export import check, known_answers
-from keras_tfmr.export.int8_agreement import measured
+from keras_tfmr.export.calibration import measured
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.export.write import METADATA_FILE
 from keras_tfmr.faster import parts
@@ -139,7 +139,7 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path):
         found = session.run("translate", {"text": np.array([x.encode() for x in LINES], object)})
         here = translator.for_decoding("int8", LINES)
         for case in known_answers.record(here):
-            assert check.differences(session, *case, tolerance=1e-3) == []
+            assert check.differences(session, case, tolerance=1e-3) == []
     assert [text.decode() for text in found["translation"]] == here.translate(LINES)
 
 

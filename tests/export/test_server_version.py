@@ -8,7 +8,7 @@ from text_models import LINES, Plain, tiny_translator
 
 from keras_tfmr import Translator
 from keras_tfmr.export import known_answers
-from keras_tfmr.export.check import FreshProcess
+from keras_tfmr.export.check import problems_in_new_process
 from keras_tfmr.faster import parts
 from keras_tfmr.text.spans import SLOTS
 
@@ -46,5 +46,4 @@ def test_it_answers_as_in_this_process(kind, precision, server_python, tmp_path,
     if precision == "int8":
         translator = translator.for_decoding("int8", LINES)
     monkeypatch.setattr(sys, "executable", server_python)
-    with FreshProcess(path) as process:
-        assert process.problems(known_answers.record(translator)) == []
+    assert problems_in_new_process(path, known_answers.record(translator)) == []

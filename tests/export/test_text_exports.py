@@ -70,7 +70,7 @@ class Sessions(
 def test_answers_methods_warm_up_and_metadata(exports, models, sessions, name):
     model, session, path = models[name], sessions[name], exports / name / "1"
     for case in known_answers.record(model):
-        assert check.differences(session, *case, tolerance=1e-3) == []
+        assert check.differences(session, case, tolerance=1e-3) == []
     assert set(session.signatures) == {"serving_default", *model.signatures}
     for signature, definition in session.signatures.items():
         method = METHODS.get(signature, "predict")
@@ -78,7 +78,8 @@ def test_answers_methods_warm_up_and_metadata(exports, models, sessions, name):
     asked = warmup.read(path)
     assert {request.signature for request in asked} == set(model.signatures)
     few = [one for one in asked if len(next(iter(one.inputs.values()))) < max(warmup.BATCHES)]
-    warmup.replay(session, few)
+    for request in few:
+        warmup.replay(session, request)
     assert len(asked) == len(model.signatures) * len(warmup.BATCHES)
     metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
     assert (metadata["kind"], metadata["max_length"]) == (type(model).__name__, 24)

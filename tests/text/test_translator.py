@@ -153,8 +153,8 @@ def test_a_model_of_ones_own_is_translated_with_and_exported(tmp_path):
         assert tokenizer().decode(ids).numpy()[0].decode() == found
     path = translator.export(tmp_path, check=False)
     with SavedSession(path) as session:
-        for name, inputs, outputs in known_answers.record(translator):
-            assert differences(session, name, inputs, outputs, 1e-3) == []
+        for case in known_answers.record(translator):
+            assert differences(session, case, 1e-3) == []
 
 
 def test_a_model_that_cannot_be_decoded_is_refused():
