@@ -4,20 +4,20 @@ What enters is a `TranslationModel` or `LanguageModel`; what leaves has its meth
 and weights of its own, for an export. TensorFlow only.
 """
 
-import copy
-
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
 from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
-from keras_tfmr.faster.parts import Part, Product, check_int8
-from keras_tfmr.faster.stack import OwnHead, Source, Stack
+from keras_tfmr.faster.int8 import Int8Weights, ObservingWeights, OneInt8Product, check_int8
+from keras_tfmr.faster.parts import Weights
+from keras_tfmr.faster.stack import Source, Stack
 from keras_tfmr.faster.step import CachedStep, checked_prompt, decoder_and_head, rest_of
 from keras_tfmr.faster.taken import encoder_taken
 from keras_tfmr.models import AttentionScores, LanguageModel, TranslationModel
-from keras_tfmr.precision import PRECISIONS, copy_of, with_precision
+from keras_tfmr.precision import PRECISIONS, with_precision
 
 
 def optimize_for_decoding(model, precision=None, examples=()):
@@ -26,7 +26,7 @@ def optimize_for_decoding(model, precision=None, examples=()):
     Args:
         model: A `TranslationModel` or `LanguageModel`; of others, only the precision changes.
         precision: "float32", "bfloat16" or "int8"; that of the model by default. In int8, large
-            products are, and embeddings are stored so: see `keras_tfmr.faster.parts`. Layers of the
+            products are, and embeddings are stored so: see `keras_tfmr.faster.int8`. Layers of the
             model's own stay in float32 then.
         examples: For int8, what to call the model with to find the ranges of its products' inputs,
             lists of arrays. Without any, products take longer.
@@ -54,7 +54,11 @@ def optimize_for_decoding(model, precision=None, examples=()):
             f"Expected a precision of {(*PRECISIONS, 'int8')}. Received: {precision!r}"
         )
     if decodes and model.why_not_cached() is None:
-        return unfinished(model, precision).finished(examples)
+        if precision == "int8":
+            check_int8()
+            return finished(model, Int8Weights(_observed(model, examples)))
+        dtype = precision or model.graph.decoder.compute_dtype
+        return finished(model, Weights(dtype, as_variables=True))
     if precision == "int8":
         why = model.why_not_cached() if decodes else f"it is a {type(model).__name__}"
         raise ValueError(
@@ -74,98 +78,88 @@ def int8_errors(model, examples):
         {path of a product: nats by which it moves the log-probability of the most probable token,
         on the mean of all positions that are no padding}, the worst first.
     """
-    return unfinished(model, "int8").int8_errors(examples)
+    check_int8()
+    exact = finished(model, Weights("float32", as_variables=True))
+    tops = [tf.argmax(exact(batch), axis=-1) for batch in examples]
+    expected, moved = _log_probs(exact, examples, tops), {}
+    for place, input_range in _observed(model, examples).items():
+        rounded = finished(model, OneInt8Product(place, input_range))
+        difference = _log_probs(rounded, examples, tops) - expected
+        moved[place] = float(np.abs(difference).mean())
+    return dict(sorted(moved.items(), key=lambda item: -item[1]))
 
 
-def unfinished(model, precision):
-    """The `FinishedModel` of a model, which computes in float32 until it is `finished`."""
-    if precision == "int8":
-        check_int8()
+def _observed(model, examples):
+    """{place: the range of its inputs} of the large products, of examples of the model's inputs."""
+    weights = ObservingWeights()
+    observing = finished(model, weights)
+    for inputs in examples:
+        observing(inputs)
+    return weights.ranges
+
+
+def _log_probs(model, examples, ids):
+    """Of these ids at all positions that are no padding: float `[tokens]`."""
+    found = []
+    for batch, chosen in zip(examples, ids, strict=True):
+        log_probs = tf.gather(tf.nn.log_softmax(model(batch)), chosen, batch_dims=2)
+        target_ids = np.asarray(tree.flatten(batch)[model.target_place])
+        found.append(log_probs.numpy()[target_ids != 0])
+    return np.concatenate(found)
+
+
+def finished(model, weights):
+    """The `FinishedModel` of a model, with these `Weights` of variables."""
     kind = FinishedTranslation if isinstance(model, TranslationModel) else FinishedLanguageModel
-    return kind(model, precision or model.graph.decoder.compute_dtype)
+    return kind(model, weights)
 
 
-class FinishedModel(Part):
+class FinishedModel:
     """The base of finished models that decode with few operations.
 
     Args:
         model: The model it is made from.
-        precision: "float32", "bfloat16" or "int8".
+        weights: The `Weights` to make it with.
     """
 
-    def __init__(self, model, precision):
-        self.name, self.precision = model.name, precision
-        self.parameters = model.count_params()
-
-    def finished(self, examples=()):
-        """This model with variables for weights, after int8 has met examples."""
-        if self.precision == "int8":
-            self.see(examples)
-        self.finish(self.precision, as_variables=True)
-        self.weights = self.variables()
-        return self
+    def __init__(self, model, weights):
+        self.name, self.precision = model.name, weights.precision
+        self.parameters, self.weights = model.count_params(), weights.variables
 
     def count_params(self):
         """The number of weights of the model this one was made from."""
         return self.parameters
 
-    def products(self):
-        """All products that int8 makes faster."""
-        return [part for part in self.parts() if isinstance(part, Product) and part.large]
 
-    def see(self, examples):
-        """Lets the products see the inputs of these examples of the model's inputs."""
-        for product in self.products():
-            product.sees = True
-        for inputs in examples:
-            self(inputs)
-        for product in self.products():
-            product.sees = False
+class FinishedStep(CachedStep):
+    """A `CachedStep` of a `FinishedModel`, whose variables are read once, before a loop begins."""
 
-    def int8_errors(self, examples):
-        """See the function `int8_errors`; for a model that is not finished."""
-        self.see(examples)
-        tops = [tf.argmax(self(batch), axis=-1) for batch in examples]
-        exact, moved = self._log_probs(examples, tops), {}
-        for product in self.products():
-            product.rounded = copy.copy(product)
-            product.rounded.round()
-            difference = self._log_probs(examples, tops) - exact
-            moved[product.place] = float(np.abs(difference).mean())
-            product.rounded = None
-        return dict(sorted(moved.items(), key=lambda item: -item[1]))
+    def __init__(self, model, *args):
+        super().__init__(model.decoder, model.head, *args)
+        values = [(weight, tf.convert_to_tensor(weight.value)) for weight in model.weights]
+        self.read = keras.StatelessScope(values)
 
-    def target_ids(self, inputs):
-        """The target ids among the inputs of the model, as an array."""
-        return np.asarray(tree.flatten(inputs)[self.target_place])
-
-    def _log_probs(self, examples, ids):
-        """Of these ids at all positions that are no padding: float `[tokens]`."""
-        found = []
-        for batch, chosen in zip(examples, ids, strict=True):
-            log_probs = tf.gather(tf.nn.log_softmax(self(batch)), chosen, batch_dims=2)
-            found.append(log_probs.numpy()[self.target_ids(batch) != 0])
-        return np.concatenate(found)
+    def unnormalised(self, tokens, state):
+        with self.read:  # in which Keras takes these values for those of its variables
+            return super().unnormalised(tokens, state)
 
 
 class FinishedTranslation(FinishedModel):
     """A `TranslationModel` that decodes with few operations."""
 
-    def __init__(self, model, precision):
-        super().__init__(model, precision)
-        graph, tables = model.graph, {}
+    def __init__(self, model, weights):
+        super().__init__(model, weights)
+        graph = model.graph
         self.target_place = graph.target_place
         self.encoder = self.encode = None
         if encoder_taken(graph):
             self.encoder = Stack(
-                graph.encoder, graph.source_embedding, cross=False, folded=True, tables=tables
+                weights, graph.encoder, graph.source_embedding, cross=False, folded=True
             )
         else:
-            self.encode = own_layers(graph.encode, precision)
-        self.decoder, self.head = decoder_and_head(graph, cross=True, tables=tables)
-        if isinstance(self.head, OwnHead):
-            self.head = OwnHead(own_layers(graph.head, precision))
-        self.source = Source(graph.decoder, self.encoder)
+            self.encode = weights.layers(graph.encode)
+        self.decoder, self.head = decoder_and_head(weights, graph, cross=True)
+        self.source = Source(weights, graph.decoder, self.encoder)
 
     def __call__(self, inputs, training=None):
         """As `TranslationModel`, the logits `[batch, target, vocab]`."""
@@ -175,12 +169,12 @@ class FinishedTranslation(FinishedModel):
 
     def explain(self, source, target_ids):
         """As `TranslationModel.explain`."""
-        model, target_ids = self.read(), tf.cast(target_ids, tf.int32)
-        sources, source_mask, encoder_scores = model.attended(source)
-        x, _, scores, cross = model.decoder.whole(
+        target_ids = tf.cast(target_ids, tf.int32)
+        sources, source_mask, encoder_scores = self.attended(source)
+        x, _, scores, cross = self.decoder.whole(
             target_ids, True, target_ids != 0, sources, source_mask
         )
-        return in_rows(model.head, x, target_ids), AttentionScores(cross, encoder_scores, scores)
+        return in_rows(self.head, x, target_ids), AttentionScores(cross, encoder_scores, scores)
 
     def attended(self, source):
         """Keys and values of each layer, their mask, and the scores of the encoder."""
@@ -197,49 +191,38 @@ class FinishedTranslation(FinishedModel):
 
     def start(self, source, num_beams=1, *, max_length):
         """As `TranslationModel.start`."""
-        model = self.read()
-        sources, source_mask, _ = model.attended(source)
-        step = CachedStep(model.decoder, model.head, num_beams, max_length, sources, source_mask)
+        sources, source_mask, _ = self.attended(source)
+        step = FinishedStep(self, num_beams, max_length, sources, source_mask)
         return step, step.start(tf.shape(sources[0][0])[0])
 
 
 class FinishedLanguageModel(FinishedModel):
     """A `LanguageModel` that decodes with few operations."""
 
-    def __init__(self, model, precision):
-        super().__init__(model, precision)
+    def __init__(self, model, weights):
+        super().__init__(model, weights)
         self.target_place = 0
         self.vocab_size = model.graph.embedding.vocab_size
-        self.decoder, self.head = decoder_and_head(model.graph, cross=False, tables={})
-        if isinstance(self.head, OwnHead):
-            self.head = OwnHead(own_layers(model.graph.head, precision))
+        self.decoder, self.head = decoder_and_head(weights, model.graph, cross=False)
 
     def __call__(self, inputs, training=None):
         """As `LanguageModel`, the logits `[batch, length, vocab]`."""
-        model, [ids] = self.read(), tree.flatten(inputs)
+        [ids] = tree.flatten(inputs)
         ids = tf.cast(ids, tf.int32)
-        x, *_ = model.decoder.whole(ids, True, ids != 0)
-        return in_rows(model.head, x, ids)
+        x, *_ = self.decoder.whole(ids, True, ids != 0)
+        return in_rows(self.head, x, ids)
 
     def start(self, batch, num_beams=1, *, max_length):
         """As `LanguageModel.start`."""
         _checks.values("batch", batch, "int32", 0, _checks.LARGEST)
-        model = self.read()
-        step = CachedStep(model.decoder, model.head, num_beams, max_length)
+        step = FinishedStep(self, num_beams, max_length)
         return step, step.start(batch)
 
     def start_after(self, prompt, num_beams=1, *, max_length):
         """As `LanguageModel.start_after`."""
         prompt = checked_prompt(prompt, self.vocab_size)
-        model = self.read()
-        step = CachedStep(model.decoder, model.head, num_beams, max_length)
-        step, state = step.after(prompt)
+        step, state = FinishedStep(self, num_beams, max_length).after(prompt)
         return step, state, *rest_of(prompt, state["length"])
-
-
-def own_layers(model, precision):
-    """A copy of layers of a model's own, which are called as they are; float32 beside int8."""
-    return copy_of(model, "float32" if precision == "int8" else precision)
 
 
 def in_rows(head, x, ids):

@@ -9,15 +9,6 @@ def fixed_shapes():
     return keras.backend.backend() == "jax"
 
 
-def tensor_of(variable):
-    """The value of a Keras variable, which TensorFlow's graph then reads once."""
-    if keras.backend.backend() != "tensorflow":
-        return variable.value
-    import tensorflow as tf
-
-    return tf.convert_to_tensor(variable.value)
-
-
 def empty_cache(shape, dtype):
     """Keys or values of no token; shape (rows, heads, room, dim), the room only where it is fixed.
 

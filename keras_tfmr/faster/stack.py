@@ -6,7 +6,6 @@ from keras import ops
 
 from keras_tfmr import compat
 from keras_tfmr.faster import backend
-from keras_tfmr.faster.parts import Part, Product, Table
 from keras_tfmr.faster.sublayers import (
     CrossAttention,
     FeedForward,
@@ -28,39 +27,36 @@ from keras_tfmr.layers.masking import (
 from keras_tfmr.layers.relative_positions import RotaryPositions
 
 
-class Layer(Part):
+class Layer:
     """One layer of an encoder or decoder."""
 
-    def __init__(self, layer, cross):
-        self.self_attention = SelfAttention(layer.self_attention)
-        self.cross_attention = CrossAttention(layer.cross_attention) if cross else None
-        self.feed_forward = FeedForward(layer.feed_forward)
+    def __init__(self, weights, layer, cross):
+        self.self_attention = SelfAttention(weights, layer.self_attention)
+        self.cross_attention = CrossAttention(weights, layer.cross_attention) if cross else None
+        self.feed_forward = FeedForward(weights, layer.feed_forward)
 
 
-class Embedding(Part):
+class Embedding:
     """Token vectors and position vectors, added up.
 
     Args:
+        weights: The `Weights` to hold the table.
         layer: A `PositionalEmbedding`.
         centers: Whether the sum shall have mean 0.
-        tables: Those made so far, by what they are made of: source and target may share one.
     """
 
-    def __init__(self, layer, centers, tables):
-        self.norm = None if layer.norm is None else Norm(layer.norm)
+    def __init__(self, weights, layer, centers):
+        self.norm = None if layer.norm is None else Norm(weights, layer.norm)
         self.centers, plain = centers, layer.norm is None
         key = id(layer), centers and plain
-        if key not in tables:
+        if key not in weights.tables:
             vectors = ops.cast(layer.tokens.embeddings, "float32")
             vectors = vectors * math.sqrt(layer.d_model) if layer.scaled else vectors
-            tables[key] = Table(centered(vectors) if centers and plain else vectors)
-        self.tokens, self.positions = tables[key], None
+            vectors = centered(vectors) if centers and plain else vectors
+            weights.tables[key] = weights.table(vectors)
+        self.tokens, self.positions = weights.tables[key], None
         if not isinstance(layer.positions, NoPositions):
-            self.positions = layer.positions
-
-    def finish_own(self, precision, as_variables):
-        if as_variables and self.positions is not None:
-            self.positions = copied(self.positions)
+            self.positions = weights.positions(layer.positions)
 
     def position_vectors(self, count):
         """float32 `[count, d_model]`, or None."""
@@ -79,36 +75,26 @@ class Embedding(Part):
         return centered(x) if self.centers else x
 
 
-def copied(layer):
-    """A layer of positions with weights of its own."""
-    copy = type(layer).from_config(layer.get_config())
-    copy.build((None,))
-    copy.set_weights(layer.get_weights())
-    return copy
-
-
-class Stack(Part):
+class Stack:
     """An encoder or decoder with its embedding.
 
     Args:
+        weights: The `Weights` to make it with.
         stack: An `Encoder`, `Decoder` or `CausalDecoder`.
         embedding: The `PositionalEmbedding` before it.
         cross: Whether its layers attend to a source.
         folded: Whether the last norm is part of the products that follow, by `fold`.
-        tables: As for `Embedding`.
     """
 
-    def __init__(self, stack, embedding, *, cross, folded, tables):
-        self.layers = [Layer(layer, cross) for layer in stack.layers]
+    def __init__(self, weights, stack, embedding, *, cross, folded):
+        self.layers = [Layer(weights, layer, cross) for layer in stack.layers]
         centers = self.layers[0].feed_forward.residual.centers
-        self.embedding = Embedding(embedding, centers, tables)
-        self.norm = None if stack.norm is None else Norm(stack.norm, folded=folded)
+        self.embedding = Embedding(weights, embedding, centers)
+        self.norm = None if stack.norm is None else Norm(weights, stack.norm, folded=folded)
         self.d_model, self.folded = stack.d_model, folded
-        self.relative = stack.relative_positions
-
-    def finish_own(self, precision, as_variables):
-        if as_variables and self.relative is not None:
-            self.relative = copied(self.relative)
+        self.relative = None
+        if stack.relative_positions is not None:
+            self.relative = weights.positions(stack.relative_positions)
 
     @property
     def last_norm(self):
@@ -198,25 +184,26 @@ class Stack(Part):
         return self.last(x), new_caches
 
 
-class Source(Part):
+class Source:
     """The keys and values of a source for all layers of a decoder, in one product.
 
     Args:
+        weights: The `Weights` to hold the product.
         decoder: A `Decoder`.
         encoder: The `Stack` that makes the context, with its last norm folded; None if the context
             is what the model's own layers give.
     """
 
-    def __init__(self, decoder, encoder=None):
+    def __init__(self, weights, decoder, encoder=None):
         attentions = [layer.cross_attention.attention for layer in decoder.layers]
-        self.heads = [Heads(attention) for attention in attentions]
+        self.heads = [Heads(weights, attention) for attention in attentions]
         matrices = []
         for heads, attention in zip(self.heads, attentions, strict=True):
             matrices += [heads.key_matrix(attention), matrix(attention.value_dense)]
         kernel, bias = side_by_side(*matrices)
         if encoder is not None:
             kernel, bias = encoder.fold(kernel, bias)
-        self.product = Product(f"{decoder.path}/source", kernel, bias)
+        self.product = weights.product(f"{decoder.path}/source", kernel, bias)
 
     def __call__(self, x, shape, mask):
         """Keys and values of each layer, and the `AttentionMask` of the source or None.
@@ -237,16 +224,16 @@ class Source(Part):
 LEAST_OVERFLOW = 64.0  # of a logit whose exp() could overflow in a sum over a vocabulary
 
 
-class Head(Part):
+class Head:
     """The logits of what a decoder gives, by an `LMHead` or a `PositionalEmbedding` in reverse.
 
     Attributes:
         bounded: Whether no input of the decoder leads to a logit whose exp() overflows, so that
-            their sum needs no maximum. A norm gives no vector longer than √width. It is found by
-            `finish`, as the weights stay then.
+            their sum needs no maximum. A norm gives no vector longer than √width. It is known only
+            of variables, which do not follow a model in training.
     """
 
-    def __init__(self, layer, stack):
+    def __init__(self, weights, layer, stack):
         if isinstance(layer, PositionalEmbedding):
             kernel = ops.transpose(ops.cast(layer.tokens.embeddings, "float32"))
             bias, place = None, layer.path
@@ -254,14 +241,11 @@ class Head(Part):
                 bias = ops.cast(layer.bias, "float32")
         else:
             (kernel, bias), place = matrix(layer.dense), layer.dense.path
-        self.product = Product(place, *stack.fold(kernel, bias), exact_bias=True)
-        self.greatest = greatest_logit(*stack.last_norm.fold(kernel, bias))
+        self.product = weights.product(place, *stack.fold(kernel, bias), exact_bias=True)
         self.bounded = False
-
-    def finish_own(self, precision, as_variables):
-        if as_variables:
-            self.bounded = float(self.greatest) < LEAST_OVERFLOW
-        self.greatest = None
+        if weights.as_variables:
+            greatest = greatest_logit(*stack.last_norm.fold(kernel, bias))
+            self.bounded = float(greatest) < LEAST_OVERFLOW
 
     def __call__(self, x):
         """float32 `[rows, vocab]` of `x` `[rows, d_model]`."""
@@ -282,7 +266,7 @@ def greatest_logit(kernel, bias):
     return ops.max(greatest if bias is None else greatest + ops.abs(bias))
 
 
-class OwnHead(Part):
+class OwnHead:
     """The logits of what a decoder gives, by layers of the model's own, called as they are.
 
     Args:

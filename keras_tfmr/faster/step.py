@@ -9,6 +9,7 @@ from keras_tfmr import _checks
 from keras_tfmr.decoding.result import lengths_of
 from keras_tfmr.decoding.step import DecodingStep, select_rows
 from keras_tfmr.faster import backend
+from keras_tfmr.faster.parts import Weights
 from keras_tfmr.faster.stack import Head, OwnHead, Source, Stack
 from keras_tfmr.layers import LMHead, PositionalEmbedding
 
@@ -20,7 +21,7 @@ class CachedStep(DecodingStep):
     tokens of each row.
 
     Args:
-        decoder: A `Stack` whose weights are tensors.
+        decoder: A `Stack`.
         head: A `Head` or `OwnHead`.
         num_beams, max_length: As for `TranslationModel.start`.
         source, source_mask: What `Source` gave, if the decoder attends to one.
@@ -46,14 +47,11 @@ class CachedStep(DecodingStep):
             context: Tensor `[batch, source, width]` for a `Decoder`.
             context_mask: Its mask bool `[batch, source]`, or None.
         """
-        dtype = graph.decoder.compute_dtype
-        decoder, head = decoder_and_head(graph, cross=context is not None, tables={})
-        for part in (decoder, head):
-            part.finish(dtype)
+        weights = Weights(graph.decoder.compute_dtype)
+        decoder, head = decoder_and_head(weights, graph, cross=context is not None)
         if context is None:
             return cls(decoder, head, num_beams, max_length)
-        source = Source(graph.decoder)
-        source.finish(dtype)
+        source = Source(weights, graph.decoder)
         batch, length, width = ops.shape(context)
         rows = ops.reshape(context, (-1, width))
         return cls(
@@ -114,12 +112,14 @@ class CachedStep(DecodingStep):
         return self.reorder(state, rows)
 
 
-def decoder_and_head(graph, *, cross, tables):
+def decoder_and_head(weights, graph, *, cross):
     """The decoder of a model as a `Stack`, and what follows it as a `Head` or `OwnHead`."""
     operations = graph.head.operations
     plain = len(operations) == 2 and type(operations[1]) in (LMHead, PositionalEmbedding)
-    decoder = Stack(graph.decoder, graph.embedding, cross=cross, folded=plain, tables=tables)
-    return decoder, Head(operations[1], decoder) if plain else OwnHead(graph.head)
+    decoder = Stack(weights, graph.decoder, graph.embedding, cross=cross, folded=plain)
+    if plain:
+        return decoder, Head(weights, operations[1], decoder)
+    return decoder, OwnHead(weights.layers(graph.head))
 
 
 def checked_prompt(prompt, vocab_size):

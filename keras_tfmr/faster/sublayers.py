@@ -15,7 +15,6 @@ import math
 from keras import ops
 
 from keras_tfmr.faster import backend
-from keras_tfmr.faster.parts import Part, Product
 from keras_tfmr.layers import LayerNormalization
 from keras_tfmr.layers.feed_forward import GatedFeedForward
 from keras_tfmr.layers.masking import masked_softmax
@@ -36,24 +35,22 @@ def side_by_side(*matrices):
     return ops.concatenate(kernels, axis=-1), bias
 
 
-class Norm(Part):
+class Norm:
     """A normalisation.
 
     Args:
+        weights: The `Weights` to hold gain and offset.
         layer: A `LayerNormalization` or `RMSNormalization`.
         folded: Whether gain and offset are part of the products that follow.
     """
 
-    def __init__(self, layer, folded=False):
+    def __init__(self, weights, layer, folded=False):
         self.layer_norm = type(layer) is LayerNormalization
-        self.epsilon, self.folded = layer.epsilon, folded
+        self.epsilon = layer.epsilon
         self.gain = ops.cast(layer.gamma if self.layer_norm else layer.scale, "float32")
         self.offset = ops.cast(layer.beta, "float32") if self.layer_norm else None
-
-    def finish_own(self, precision, as_variables):
-        if self.folded:
-            self.gain = self.offset = None
-        super().finish_own(precision, as_variables)
+        if not folded:
+            self.gain, self.offset = weights.hold(self.gain), weights.hold(self.offset)
 
     def fold(self, kernel, bias):
         """The kernel and bias of a product after this norm, of its `unit` alone."""
@@ -81,31 +78,31 @@ def centered(x):
     return x - ops.mean(x, axis=-1, keepdims=True)
 
 
-class Residual(Part):
+class Residual:
     """What is before and after a sublayer: see the layers of `residual`."""
 
-    def __init__(self, residual):
+    def __init__(self, weights, residual):
         self.norm_first = isinstance(residual, PreNormResidual)
-        self.norm = Norm(residual.norm, folded=self.norm_first)
+        self.norm = Norm(weights, residual.norm, folded=self.norm_first)
 
     @property
     def centers(self):
         """Whether the vectors between sublayers have mean 0."""
         return self.norm_first and self.norm.layer_norm
 
-    def reading(self, place, kernel, bias, then=None):
+    def reading(self, weights, place, kernel, bias, then=None):
         """The product that reads what `before` gives."""
         if self.norm_first:
             kernel, bias = self.norm.fold(kernel, bias)
-        return Product(place, kernel, bias, then)
+        return weights.product(place, kernel, bias, then)
 
-    def writing(self, dense):
+    def writing(self, weights, dense):
         """The product that makes what `after` adds."""
         kernel, bias = matrix(dense)
         if self.centers:
             kernel = centered(kernel)
             bias = None if bias is None else centered(bias)
-        return Product(dense.path, kernel, bias)
+        return weights.product(dense.path, kernel, bias)
 
     def before(self, x):
         return self.norm.unit(x) if self.norm_first else x
@@ -115,19 +112,20 @@ class Residual(Part):
         return x if self.norm_first else self.norm(x)
 
 
-class Heads(Part):
+class Heads:
     """How vectors are cut into heads, and attention of heads.
 
     Each head of keys serves several heads of queries, which stand side by side.
     """
 
-    def __init__(self, attention):
+    def __init__(self, weights, attention):
         self.heads, self.kv_heads = attention.num_heads, attention.num_kv_heads
         self.dim = attention.key_dim  # values are as wide
         self.scale = 1 / math.sqrt(self.dim)
         self.query_norm = self.key_norm = None
         if attention.query_norm is not None:
-            self.query_norm, self.key_norm = Norm(attention.query_norm), Norm(attention.key_norm)
+            self.query_norm = Norm(weights, attention.query_norm)
+            self.key_norm = Norm(weights, attention.key_norm)
 
     def key_matrix(self, attention):
         """The projection of keys, which divides them by √dim unless a norm follows it."""
@@ -169,19 +167,22 @@ class Heads(Part):
         return ops.reshape(y, (-1, self.heads * self.dim)), scores
 
 
-class SelfAttention(Part):
+class SelfAttention:
     """Self-attention with its residual, of a whole sequence or of one token after others."""
 
-    def __init__(self, sublayer):
+    def __init__(self, weights, sublayer):
         attention = sublayer.attention
-        self.heads, self.residual = Heads(attention), Residual(sublayer.residual)
+        self.heads = Heads(weights, attention)
+        self.residual = Residual(weights, sublayer.residual)
         kernel, bias = side_by_side(
             matrix(attention.query_dense),
             self.heads.key_matrix(attention),
             matrix(attention.value_dense),
         )
-        self.inputs = self.residual.reading(f"{sublayer.path}/query_key_value", kernel, bias)
-        self.output = self.residual.writing(attention.output_dense)
+        self.inputs = self.residual.reading(
+            weights, f"{sublayer.path}/query_key_value", kernel, bias
+        )
+        self.output = self.residual.writing(weights, attention.output_dense)
 
     def whole(self, x, shape, mask, rotation):
         """All positions at once: the next `x`, their keys and values, and the scores."""
@@ -219,15 +220,16 @@ class SelfAttention(Part):
         return empty, empty
 
 
-class CrossAttention(Part):
+class CrossAttention:
     """Attention to a source with its residual, whose keys and values are given."""
 
-    def __init__(self, sublayer):
+    def __init__(self, weights, sublayer):
         attention = sublayer.attention
-        self.heads, self.residual = Heads(attention), Residual(sublayer.residual)
+        self.heads = Heads(weights, attention)
+        self.residual = Residual(weights, sublayer.residual)
         kernel, bias = matrix(attention.query_dense)
-        self.inputs = self.residual.reading(attention.query_dense.path, kernel, bias)
-        self.output = self.residual.writing(attention.output_dense)
+        self.inputs = self.residual.reading(weights, attention.query_dense.path, kernel, bias)
+        self.output = self.residual.writing(weights, attention.output_dense)
 
     def __call__(self, x, shape, source, mask):
         """The next `x`, and the scores."""
@@ -237,18 +239,18 @@ class CrossAttention(Part):
         return self.residual.after(x, self.output(y)), scores
 
 
-class FeedForward(Part):
+class FeedForward:
     """The feed-forward sublayer with its residual."""
 
-    def __init__(self, sublayer):
-        self.residual = Residual(sublayer.residual)
+    def __init__(self, weights, sublayer):
+        self.residual = Residual(weights, sublayer.residual)
         kernel, bias = matrix(sublayer.hidden_dense)
         then = sublayer.activation
         if type(sublayer) is GatedFeedForward:
             kernel, bias = side_by_side(matrix(sublayer.gate_dense), (kernel, bias))
             then = gated(sublayer.activation)
-        self.inputs = self.residual.reading(sublayer.hidden_dense.path, kernel, bias, then)
-        self.output = self.residual.writing(sublayer.output_dense)
+        self.inputs = self.residual.reading(weights, sublayer.hidden_dense.path, kernel, bias, then)
+        self.output = self.residual.writing(weights, sublayer.output_dense)
 
     def __call__(self, x):
         return self.residual.after(x, self.output(self.inputs(self.residual.before(x))))

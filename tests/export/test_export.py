@@ -19,7 +19,7 @@ from keras_tfmr import Translator, _files, compat
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export import known_answers, warmup, write
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.faster import parts
+from keras_tfmr.faster import int8
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.recurrent import RNNSearchConfig, RNNSearchModel
 from serving import export as command
@@ -253,7 +253,7 @@ def test_options_of_the_command(tmp_path, capsys, monkeypatch):
     assert translator.splitter.abbreviations == "de", "the run's"
     assert dutch.splitter.abbreviations == "nl"
     monkeypatch.setattr(compat, "QUANTIZED_MATMUL", "_NotOnThisMachine")
-    parts.check_int8.cache_clear()
+    int8.check_int8.cache_clear()
     for words, said in (
         (["--nbest", "3"], "must"), (["--precision", "int8"], "int8 needs a TensorFlow for Linux")
     ):  # fmt: skip

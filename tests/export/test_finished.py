@@ -18,7 +18,7 @@ from keras_tfmr import (
     TransformerLanguageModel,
 )
 from keras_tfmr.compat import flatten_layers
-from keras_tfmr.faster import parts
+from keras_tfmr.faster import int8
 from keras_tfmr.finished import FinishedModel, optimize_for_decoding
 from keras_tfmr.layers import MultiHeadAttention
 from keras_tfmr.models import LanguageModel
@@ -84,7 +84,7 @@ def test_a_copy_has_the_same_outputs_for_every_option(name, kind):
 @pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_a_model_of_ones_own_in_another_precision(name, precision, monkeypatch):
-    monkeypatch.setattr(parts, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
     model = make(name, "own")
     source, target = inputs(model)
     many = random_ids(32, 6, vocab=20) if name == "own layers" else random(32, *source.shape[1:])

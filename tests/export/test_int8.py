@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import random_ids
+from helpers import operations, random_ids
 from text_models import LINES, Plain, tiny_translator
 
 from keras_tfmr import Transformer, TransformerConfig
@@ -18,8 +18,8 @@ from keras_tfmr.export import check, known_answers
 from keras_tfmr.export.calibration import measured
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.export.write import METADATA_FILE
-from keras_tfmr.faster import parts
-from keras_tfmr.faster.parts import Product
+from keras_tfmr.faster import int8
+from keras_tfmr.faster.int8 import Int8Weights
 from keras_tfmr.finished import int8_errors, optimize_for_decoding
 
 # oneDNN then takes a processor without VNNI, whatever this one is.
@@ -31,13 +31,10 @@ np.save(sys.argv[3], tf.saved_model.load(path).signatures["f"](x=tf.constant(x))
 """
 
 
-def product(rng, width=48, units=20, input_range=None, **options):
-    """A product in int8, and its kernel and bias."""
+def product(rng, weights, width=48, units=20, then=None):
+    """A product in int8, whose place is "", and its kernel and bias."""
     kernel, bias = (rng.normal(size=n).astype("float32") for n in ((width, units), units))
-    rounded = Product("", *map(tf.constant, (kernel, bias)), **options)
-    rounded.input_range = input_range
-    rounded.finish("int8", as_variables=True)
-    return rounded, kernel, bias
+    return weights.product("", *map(tf.constant, (kernel, bias)), then), kernel, bias
 
 
 def rounded_product(x, kernel, bias, low, high):
@@ -51,16 +48,16 @@ def rounded_product(x, kernel, bias, low, high):
 
 @pytest.fixture(autouse=True)
 def all_are_large(monkeypatch):
-    monkeypatch.setattr(parts, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
 
 
 @pytest.mark.parametrize("rows", [15, 0])
 @pytest.mark.parametrize("then", [None, keras.activations.relu, keras.activations.silu])
 def test_calibrated_product_is_that_of_rounded_integers(rows, then):
     rng = np.random.default_rng(0)
-    rounded, *weights = product(rng, input_range=(-1.5, 2.0), then=then)
+    rounded, *exact = product(rng, Int8Weights({"": (-1.5, 2.0)}), then=then)
     x = rng.normal(size=(rows, 48)).astype("float32")
-    expected = rounded_product(x.astype("float64"), *weights, -1.5, 2.0)
+    expected = rounded_product(x.astype("float64"), *exact, -1.5, 2.0)
     expected = expected if then is None else np.array(then(expected))
     y = rounded(x)
     assert y.shape == (rows, 20)
@@ -70,7 +67,8 @@ def test_calibrated_product_is_that_of_rounded_integers(rows, then):
 
 def test_row_with_its_own_range_does_not_depend_on_other_rows():
     rng = np.random.default_rng(1)
-    (rounded, kernel, bias), x = product(rng), rng.normal(size=(6, 48)).astype("float32")
+    rounded, kernel, bias = product(rng, Int8Weights({}))
+    x = rng.normal(size=(6, 48)).astype("float32")
     x[1], x[2] = 0, 1000 * x[2]
     y = np.array(rounded(x))
     assert np.array_equal(np.concatenate([rounded(row[None]) for row in x]), y)
@@ -82,22 +80,21 @@ def test_row_with_its_own_range_does_not_depend_on_other_rows():
 
 def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
     rng = np.random.default_rng(2)
-    products = [product(rng, 64, 64, r)[0] for r in (None, (-3.0, 3.0))]
+    weights = Int8Weights({}), Int8Weights({"": (-3.0, 3.0)})
+    products = [product(rng, each, 64, 64)[0] for each in weights]
     x = np.full((5, 64), 3.0, "float32")  # the greatest sums, which would not fit into 16 bits
     x[1:] *= rng.choice([-1, 1], (4, 64))
 
     def loop(x):
-        bound = [each.read() for each in products]
-
         def step(i, x):
-            for each in bound:
+            for each in products:
                 x = 3.0 * tf.tanh(each(x))
             return i + 1, x
 
         return {"y": tf.while_loop(lambda i, x: i < 3, step, (0, x))[1]}
 
     module = tf.Module()
-    module.weights = [weight.value for each in products for weight in each.variables()]
+    module.weights = [variable.value for each in weights for variable in each.variables]
     module.f = tf.function(loop, [tf.TensorSpec([None, 64], name="x")], autograph=False)
     tf.saved_model.save(module, str(tmp_path / "model"), signatures={"f": module.f})
     np.save(tmp_path / "x.npy", x)
@@ -121,8 +118,9 @@ def test_model_in_int8_is_close_and_a_third_of_the_size():
 
     for examples in ((), [pairs]):
         fast = optimize_for_decoding(model, "int8", examples)
-        products = [part for part in fast.parts() if isinstance(part, Product)]
-        assert products and all((part.input_range is None) == (not examples) for part in products)
+        ops = [operation.type for operation in operations(lambda *pair: fast(pair), *pairs)]  # noqa: B023
+        products, known_ranges = ops.count("_QuantizedMatMul"), ops.count("QuantizeV2")
+        assert products > 10 and known_ranges == (products if examples else 0)
         assert np.abs(np.array(fast(pairs)) - exact).std() < 0.05 * exact.std()
         # Not a quarter: the logits have a table of their own, and small products stay.
         assert size(fast) < 0.35 * size(model)
