@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_tfmr._files import read_json
 from keras_tfmr.errors import PresetError
@@ -10,8 +10,23 @@ from keras_tfmr.errors import PresetError
 if TYPE_CHECKING:
     import keras
 
-# Parts of config.json, all of them objects. Only the first two must be there.
-PARTS = ("model", "arguments", "text_model", "published", "asked", "corpus", "start")
+
+class Content(NamedTuple):
+    """Everything that a text model is made of, whichever form the files of its preset have.
+
+    Fields:
+        model: The model, with its weights.
+        arguments: Arguments of the text model's class, other than the model and the search.
+        decoding: Fields of a `DecodingConfig`, for a translator.
+        record: What the preset says about where it is from, for exports.
+        texts: Texts that it was evaluated on.
+    """
+
+    model: "keras.Model"
+    arguments: dict[str, Any]
+    decoding: dict[str, Any]
+    record: dict[str, Any]
+    texts: list[str]
 
 
 class PresetFolder:
@@ -40,13 +55,11 @@ class PresetFolder:
     def read_config(self) -> dict[str, Any]:
         """The content of config.json; raises a PresetError if it is not that of a preset."""
         config = read_json(self.config)
-        if not (isinstance(config, dict) and "model" in config and "arguments" in config):
+        parts = config if isinstance(config, dict) else {}
+        if not all(isinstance(parts.get(name), dict) for name in ("model", "arguments")):
             raise PresetError(
                 f"{self.config} is not the configuration of a run or preset: choose another folder"
             )
-        for part in PARTS:
-            if not isinstance(value := config.get(part, {}), dict):
-                raise PresetError(f"{self.config}: {part} must be an object. Received: {value!r}")
         return config
 
     def metadata(self) -> dict[str, Any]:
@@ -74,15 +87,12 @@ class PresetFolder:
         """The model with its weights, or with those of another file; with new ones for False."""
         from keras_tfmr.presets.models import read_model  # imports Keras, which takes a second
 
-        path = self.best if isinstance(weights, bool | None) else pathlib.Path(weights)
-        if weights is not False and not path.is_file():
-            raise PresetError(f"there is no file of weights {path}")
-        try:
-            model = read_model(self.read_config()["model"])
-        except (ValueError, TypeError) as error:
-            raise PresetError(f"{self.config}: model: {error}") from error
+        model = read_model(self.read_config()["model"])
         if weights is False:
             return model
+        path = self.best if weights in (None, True) else pathlib.Path(weights)
+        if not path.is_file():
+            raise PresetError(f"there is no file of weights {path}")
         try:
             model.load_weights(path)
         except (ValueError, OSError, KeyError, RuntimeError) as error:  # h5py raises all of them
@@ -93,10 +103,7 @@ class PresetFolder:
         """Texts that the model was evaluated on; none before the evaluation."""
         if not self.texts.exists():
             return []
-        try:
-            return self.texts.read_text(encoding="utf-8").split("\n")
-        except (OSError, ValueError) as error:
-            raise PresetError(f"Cannot read {self.texts}: {error}") from error
+        return self.texts.read_text(encoding="utf-8", errors="replace").split("\n")
 
 
 def load_tokenizer(path: pathlib.Path) -> Any:
@@ -105,11 +112,10 @@ def load_tokenizer(path: pathlib.Path) -> Any:
     from keras_tfmr.text.labels import Labels
     from keras_tfmr.text.tokenizer import SubwordTokenizer
 
+    content = path.read_bytes()
     try:
-        content = path.read_bytes()
         if labels := Labels.of_bytes(content):
             return labels
-        kind = MarianTokenizer if is_joined(content) else SubwordTokenizer
-        return kind.load(path)
-    except (OSError, ValueError, TypeError) as error:
+        return (MarianTokenizer if is_joined(content) else SubwordTokenizer)(content)
+    except ValueError as error:
         raise PresetError(f"Cannot read {path}: {error}") from error

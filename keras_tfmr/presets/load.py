@@ -8,13 +8,12 @@ import keras
 
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.errors import PresetError
-from keras_tfmr.presets.content import Content
 from keras_tfmr.presets.find import find, name_of
-from keras_tfmr.presets.folder import PresetFolder
+from keras_tfmr.presets.folder import Content, PresetFolder
 from keras_tfmr.presets.languages import languages_of, with_abbreviations
 from keras_tfmr.presets.marian_mt.folder import is_marian_mt
 from keras_tfmr.presets.marian_mt.folder import read as read_marian_mt
-from keras_tfmr.presets.models import MODELS, OWN, WITH_CLASSES
+from keras_tfmr.presets.models import MODELS, OWN
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.sentences import SentenceSplitter
 
@@ -99,8 +98,8 @@ def _of_folder(
             f"{folder.path} has neither tokenizer.model nor source.model and target.model"
         )
     kind, settings, record = config["model"]["kind"], config["arguments"], folder.metadata()
-    if kind != OWN and isinstance(tokenizers[1], Labels) != (kind in WITH_CLASSES):
-        expected = "labels" if kind in WITH_CLASSES else "subwords"
+    if kind != OWN and isinstance(tokenizers[1], Labels) != (kind == "classify"):
+        expected = "labels" if kind == "classify" else "subwords"
         raise PresetError(
             f"{folder.path}: its tokenizer.model or target.model must hold {expected}"
         )

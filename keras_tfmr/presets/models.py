@@ -8,7 +8,7 @@ import keras
 from keras_tfmr import models, recurrent
 from keras_tfmr.config import Config
 from keras_tfmr.errors import PresetError
-from keras_tfmr.precision import copy_of, is_quantized
+from keras_tfmr.precision import is_quantized
 
 # {kind: its config}. Those of `RECURRENT` are classes; functions make the others.
 MODELS: dict[str, type[Config]] = {
@@ -25,36 +25,19 @@ RECURRENT = {
     "convolutional": recurrent.ConvolutionalModel,
 }
 OWN = "own"  # the kind of a model that somebody combined
-WITH_CLASSES = ("classify",)
 
 
 def make_model(
-    kind: str,
-    config: Config | Mapping[str, Any],
-    classes: int | None = None,
-    precision: str = "float32",
+    kind: str, config: Config, classes: int | None = None, precision: str = "float32"
 ) -> keras.Model:
     """A new model.
 
     Args:
         kind: A key of `MODELS`.
-        config: Its config, or the dictionary of one.
-        classes: Number of classes of an encoder with labels.
+        config: Its config.
+        classes: Number of classes of a classifier.
         precision: The dtype policy of its layers.
-
-    Raises:
-        ValueError: If the kind is unknown, the fields of the config contradict each other, or there
-            is a number of classes for a model without, or none for one with them.
     """
-    if kind not in MODELS:
-        raise ValueError(f"kind must be one of {', '.join(MODELS)}. Received: {kind!r}")
-    if bool(classes) != (kind in WITH_CLASSES):
-        expected = "a positive integer" if kind in WITH_CLASSES else "left out"
-        raise ValueError(
-            f"`classes` of a model of {kind} must be {expected}. Received: classes={classes!r}"
-        )
-    if isinstance(config, Mapping):
-        config = read_config(kind, config)
     if kind in RECURRENT:
         with recurrent.dtype_policy(precision):
             return RECURRENT[kind](config)
@@ -75,9 +58,11 @@ def read_config(kind: str, fields: Mapping[str, Any]) -> Config:
 
 def read_model(described: Mapping[str, Any]) -> keras.Model:
     """The model, with new weights, of what `describe` gave."""
-    if described["kind"] == OWN:
+    kind = described["kind"]
+    if kind == OWN:
         return keras.saving.deserialize_keras_object(described["keras"])
-    return make_model(described["kind"], described["config"], described.get("classes"))
+    config = MODELS[kind].from_dict(described["config"])
+    return make_model(kind, config, described.get("classes"))
 
 
 def describe(model: keras.Model) -> dict[str, Any]:
@@ -102,8 +87,3 @@ def describe(model: keras.Model) -> dict[str, Any]:
     if isinstance(model, models.LanguageModel):
         return {"kind": "language", "config": config}
     return {"kind": "classify", "config": config, "classes": model.output_shape[-1]}
-
-
-def plain_copy(model: keras.Model) -> keras.Model:
-    """A copy of a model in float32, with LoRA merged into its weights."""
-    return copy_of(model, "float32")

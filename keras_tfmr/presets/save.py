@@ -7,8 +7,9 @@ from typing import Any
 
 from keras_tfmr import _files
 from keras_tfmr.config import PACKAGES, versions
+from keras_tfmr.precision import copy_of
 from keras_tfmr.presets.folder import PresetFolder
-from keras_tfmr.presets.models import describe, plain_copy
+from keras_tfmr.presets.models import describe
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.sentences import LANGUAGES
 
@@ -19,14 +20,14 @@ RECORDED = ("max_source_length", "max_length", "max_new_tokens", "protect")
 def save(text_model: Any, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes the folder of a text model: see `TextModel.save_to_preset`."""
     with _files.whole(path) as unfinished:
-        write(text_model, PresetFolder(unfinished))
+        _write(text_model, PresetFolder(unfinished))
     return pathlib.Path(path)
 
 
-def write(text_model: Any, folder: PresetFolder) -> None:
-    """Writes the files of a text model, config.json first and results.json last, as a run does."""
+def _write(text_model, folder):
     model, arguments = text_model.model, text_model.arguments()
-    described, copy = describe(model), plain_copy(model)
+    described = describe(model)
+    copy = copy_of(model, "float32")  # with LoRA merged into its weights
     before = text_model.record.get("config", {})
     search = arguments["config"].to_dict() if "config" in arguments else {}
     if search.get("num_return_sequences") == search.get("num_beams"):

@@ -12,7 +12,7 @@ from keras_tfmr._files import read_json
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.errors import PresetError
 from keras_tfmr.models import Transformer, TransformerConfig, config_of
-from keras_tfmr.presets.content import Content
+from keras_tfmr.presets.folder import Content
 from keras_tfmr.presets.languages import languages_of, with_abbreviations
 from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, joined
 from keras_tfmr.presets.marian_mt.weights import BANNED, BIAS, Weight, halves, weights_of
