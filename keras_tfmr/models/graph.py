@@ -46,14 +46,17 @@ class Graph:
 
 
 def graph_of(model: keras.Model, decoder_class: type) -> Graph:
-    """The `Graph` of a functional model.
+    """The `Graph` of a functional model that has these parts:
+
+        target ids ─> PositionalEmbedding ─> decoder ─> any layers ─> logits
+        other inputs ─> any layers ─> context ─^
 
     Raises:
         ValueError: If its graph cannot be decoded; the error says why.
     """
     decoder = _only_decoder(model, decoder_class)
     x, *others = keras.tree.flatten(decoder.input)
-    target, embedding = _embedding_of(model.inputs, x)
+    target, embedding = _embedded(model.inputs, x)
     if target is None:
         raise ValueError(
             "The decoder must be called in this graph alone. Its first input must be a "
@@ -61,29 +64,34 @@ def graph_of(model: keras.Model, decoder_class: type) -> Graph:
             "between them. Received: "
             f"inputs {[tensor.name for tensor in model.inputs]}, decoder input {x}"
         )
-    context = [tensor for tensor in others if not _is_mask(tensor, target)]
     if len(model.outputs) != 1:
         raise ValueError(f"The model must have one output. Received: {len(model.outputs)}")
-    arguments = _arguments(keras.Model(model.inputs, decoder.output), decoder)
+    context = [tensor for tensor in others if not _is_mask_of(target, tensor)]
     allowed = ["context", "context_mask"] + ["mask"] * (len(context) < len(others))
+    arguments = _arguments(keras.Model(model.inputs, decoder.output), decoder)
     if not_allowed := [name for name in arguments if name not in allowed]:
         raise ValueError(
             "The decoder must be called with `x`, `context` and `context_mask` alone. "
             f"Received: {', '.join(not_allowed)}"
         )
-    head = _connected(
-        decoder.output, model.outputs[0], "The logits must be made of the decoder's output alone"
-    )
+    head = _layers_between(decoder.output, model.outputs[0])
+    if head is None:
+        raise ValueError(
+            "The logits must be made of the decoder's output alone. Received: logits of "
+            f"{model.name!r}, which are made of something else too"
+        )
     head.supports_masking = True
     place = [tensor is target for tensor in model.inputs].index(True)
     if not context:
         return Graph(place, embedding, decoder, None, head)
     sources = [tensor for tensor in model.inputs if tensor is not target]
-    encode = _connected(
-        sources if len(sources) > 1 else sources[0],
-        context if len(context) > 1 else context[0],
-        "What the decoder attends to must be made of the other inputs, not of the target ids",
-    )
+    encode = _layers_between(_alone(sources), _alone(context))
+    if encode is None:
+        raise ValueError(
+            "What the decoder attends to must be made of the other inputs, not of the target ids. "
+            f"Received: other inputs {[tensor.name for tensor in sources]}, and a context that is "
+            "made of something else too"
+        )
     return Graph(place, embedding, decoder, encode, head, *_encoder(encode, context))
 
 
@@ -99,33 +107,37 @@ def _only_decoder(model, decoder_class):
     return found[0]
 
 
-def _embedding_of(inputs, x):
-    """The input and the `PositionalEmbedding` that `x` is made of; None and None if by others."""
-    for tensor in inputs:
-        try:
-            operations = keras.Model(tensor, x).operations
-        except ValueError:  # `x` is not made of this one, or not of it alone
-            continue
-        if len(operations) == 2 and isinstance(operations[1], PositionalEmbedding):
-            return tensor, operations[1]
+def _layers_between(inputs, outputs):
+    """The `keras.Model` from inputs to outputs; None if these are made of anything else too.
+
+    To make it is the only public way to learn that.
+    """
+    try:
+        return keras.Model(inputs, outputs)
+    except ValueError:
+        return None
+
+
+def _embedded(inputs, x):
+    """The input that `x` is the embedding of, and its `PositionalEmbedding`; or None and None."""
+    for ids in inputs:
+        model = _layers_between(ids, x)
+        if model is not None and len(model.operations) == 2:  # the first is the input
+            layer = model.operations[1]
+            return (ids, layer) if isinstance(layer, PositionalEmbedding) else (None, None)
     return None, None
 
 
-def _is_mask(tensor, ids):
-    """Whether a tensor is the mask of ids, which Keras hands to layers over one tensor."""
-    try:
-        operations = keras.Model(ids, tensor).operations
-    except ValueError:  # it is not made of these ids
-        return False
-    return [type(operation).__name__ for operation in operations] == ["InputLayer", "NotEqual"]
+def _is_mask_of(ids, tensor):
+    """Whether a tensor is the mask `ids != 0`, which Keras hands to layers over one tensor."""
+    model = _layers_between(ids, tensor)
+    names = [] if model is None else [type(operation).__name__ for operation in model.operations]
+    return names == ["InputLayer", "NotEqual"]
 
 
-def _connected(inputs, outputs, rule):
-    """A `keras.Model`; an error with the rule if the outputs are not made of the inputs."""
-    try:
-        return keras.Model(inputs, outputs)
-    except ValueError as error:
-        raise ValueError(f"{rule}. Received: {error}") from error
+def _alone(tensors):
+    """The only tensor of a list, or the list."""
+    return tensors[0] if len(tensors) == 1 else tensors
 
 
 def _arguments(model, layer):
@@ -137,11 +149,12 @@ def _arguments(model, layer):
 
 def _encoder(encode, context):
     """The encoder and its embedding, if there is nothing else before the decoder."""
-    for encoder in encode.layers:
-        if isinstance(encoder, Encoder) and len(context) == 1 and encoder.output is context[0]:
-            x, *masks = keras.tree.flatten(encoder.input)
-            source, embedding = _embedding_of(encode.inputs, x)
-            alone = _arguments(encode, encoder) == ["mask"] * len(masks)
-            if embedding is not None and alone and all(_is_mask(mask, source) for mask in masks):
-                return encoder, embedding
-    return None, None
+    found = [layer for layer in encode.layers if isinstance(layer, Encoder)]
+    if len(found) != 1 or len(context) > 1 or found[0].output is not context[0]:
+        return None, None
+    x, *masks = keras.tree.flatten(found[0].input)
+    source, embedding = _embedded(encode.inputs, x)
+    alone = _arguments(encode, found[0]) == ["mask"] * len(masks)
+    if embedding is None or not alone or not all(_is_mask_of(source, mask) for mask in masks):
+        return None, None
+    return found[0], embedding
