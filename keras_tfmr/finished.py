@@ -177,7 +177,7 @@ class FinishedTranslation(FinishedModel):
         return in_rows(self.head, x, target_ids), AttentionScores(cross, encoder_scores, scores)
 
     def attended(self, source):
-        """Keys and values of each layer, their mask, and the scores of the encoder."""
+        """Keys and values of each layer, the source's mask, and the scores of the encoder."""
         if self.encoder is None:
             context, *mask = tree.flatten(self.encode(source))
             mask, scores = mask[0] if mask else keras_mask(context), []
@@ -187,7 +187,7 @@ class FinishedTranslation(FinishedModel):
             ids = tf.cast(source, tf.int32)
             mask, shape = ids != 0, tf.unstack(tf.shape(ids))
             x, _, scores, _ = self.encoder.whole(ids, False, mask)
-        return *self.source(x, shape, mask), scores
+        return self.source(x, shape, mask), mask, scores
 
     def start(self, source, num_beams=1, *, max_length):
         """As `TranslationModel.start`."""

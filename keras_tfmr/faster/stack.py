@@ -17,13 +17,7 @@ from keras_tfmr.faster.sublayers import (
     side_by_side,
 )
 from keras_tfmr.layers import NoPositions, PositionalEmbedding
-from keras_tfmr.layers.masking import (
-    AttentionMask,
-    additive_mask,
-    causal_mask,
-    merge_masks,
-    zero_masked_rows,
-)
+from keras_tfmr.layers.masking import any_key, causal_mask, mask_bias, merge_masks, zero_rows
 from keras_tfmr.layers.relative_positions import RotaryPositions
 
 
@@ -126,7 +120,8 @@ class Stack:
             ids: int32 tensor `[rows, length]`.
             causal: Whether a position attends to none that comes after it.
             mask: bool `[rows, length]`, which positions may be attended to; None for all.
-            source, source_mask: As `Source` gives them.
+            source: What `Source` gave.
+            source_mask: bool `[rows, source]`, or None.
 
         Returns:
             float32 `[rows * length, d_model]`; lists over layers of keys and values, of the scores
@@ -139,19 +134,22 @@ class Stack:
         rotation, bias = self.relations(positions, positions)
         masks = [None if mask is None else mask[:, None, None]]
         masks += [causal_mask(length, length)[None, None]] * causal
-        merged = merge_masks(masks, bias)
+        may_attend = merge_masks(masks)
+        bias, attends = mask_bias(may_attend, bias), any_key(may_attend)
+        source_mask = None if source_mask is None else source_mask[:, None, None]
+        source_bias, source_attends = mask_bias(source_mask), any_key(source_mask)
         caches, scores, cross_scores = [], [], []
         for i, layer in enumerate(self.layers):
-            x, cache, own = layer.self_attention.whole(x, shape, merged, rotation)
+            x, cache, own = layer.self_attention.whole(x, shape, bias, attends, rotation)
             caches.append(cache)
             scores.append(own)
             if layer.cross_attention is not None:
-                x, own = layer.cross_attention(x, shape, source[i], source_mask)
+                x, own = layer.cross_attention(x, shape, source[i], source_bias, source_attends)
                 cross_scores.append(own)
             x = layer.feed_forward(x)
         return self.last(x), caches, scores, cross_scores
 
-    def step(self, tokens, index, caches, vectors, room, beams=1, source=None, source_mask=None):
+    def step(self, tokens, index, caches, vectors, room, beams=1, source=None, source_bias=None):
         """One token after those in the caches.
 
         Args:
@@ -161,25 +159,25 @@ class Stack:
             vectors: What `position_vectors` gave.
             room: The number of tokens that a cache has room for where shapes are fixed.
             beams: The rows of an example of the source.
-            source, source_mask: As `Source` gives them.
+            source: What `Source` gave.
+            source_bias: What `mask_bias` gives for the source.
 
         Returns:
             float32 `[rows, d_model]`, and the caches with these tokens.
         """
         x = self.embedding(tokens, None if vectors is None else compat.take(vectors, index))
-        rotation = mask = None
+        rotation = bias = None
         if self.relative is not None or backend.fixed_shapes():
             keys = ops.arange(room if backend.fixed_shapes() else index + 1, dtype="int32")
             rotation, bias = self.relations(ops.reshape(index, (1,)), keys)
-            mask = None if bias is None else AttentionMask(bias)
         if backend.fixed_shapes():  # the room behind the token is empty
-            mask = merge_masks([(keys <= index)[None, None, None]], bias)._replace(attends=None)
+            bias = mask_bias((keys <= index)[None, None, None], bias)
         new_caches = []
         for i, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
-            x, cache = layer.self_attention.step(x, cache, index, mask, rotation)
+            x, cache = layer.self_attention.step(x, cache, index, bias, rotation)
             new_caches.append(cache)
             if layer.cross_attention is not None:
-                x, _ = layer.cross_attention(x, (-1, beams), source[i], source_mask)
+                x, _ = layer.cross_attention(x, (-1, beams), source[i], source_bias)
             x = layer.feed_forward(x)
         return self.last(x), new_caches
 
@@ -206,7 +204,7 @@ class Source:
         self.product = weights.product(f"{decoder.path}/source", kernel, bias)
 
     def __call__(self, x, shape, mask):
-        """Keys and values of each layer, and the `AttentionMask` of the source or None.
+        """Keys and values of each layer; values are 0 where there is no source.
 
         Args:
             x: Tensor `[rows * source, width]`, the context.
@@ -215,10 +213,10 @@ class Source:
         """
         sources = []
         parts = ops.split(self.heads[0].cut(self.product(x), shape), 2 * len(self.heads), axis=1)
-        mask = None if mask is None else additive_mask(mask[:, None, None])
+        attends = None if mask is None else any_key(mask[:, None, None])
         for heads, keys, values in zip(self.heads, parts[::2], parts[1::2], strict=True):
-            sources.append((heads.keys(keys), zero_masked_rows(values, mask)))
-        return sources, mask
+            sources.append((heads.keys(keys), zero_rows(values, attends)))
+        return sources
 
 
 LEAST_OVERFLOW = 64.0  # of a logit whose exp() could overflow in a sum over a vocabulary

@@ -12,6 +12,7 @@ from keras_tfmr.faster import backend
 from keras_tfmr.faster.parts import Weights
 from keras_tfmr.faster.stack import Head, OwnHead, Source, Stack
 from keras_tfmr.layers import LMHead, PositionalEmbedding
+from keras_tfmr.layers.masking import mask_bias
 
 
 class CachedStep(DecodingStep):
@@ -24,16 +25,16 @@ class CachedStep(DecodingStep):
         decoder: A `Stack`.
         head: A `Head` or `OwnHead`.
         num_beams, max_length: As for `TranslationModel.start`.
-        source, source_mask: What `Source` gave, if the decoder attends to one.
+        source: What `Source` gave, if the decoder attends to one.
+        source_mask: bool `[batch, source]`, or None.
     """
 
     def __init__(self, decoder, head, num_beams, max_length, source=None, source_mask=None):
         self.decoder, self.head = decoder, head
         self.num_beams = _checks.integer("num_beams", num_beams, 1)
         self.max_length = self.room = _checks.integer("max_length", max_length, 1)
-        self.source, self.source_mask = source, source_mask
-        if source_mask is not None:  # values are 0 where there is no source
-            self.source_mask = source_mask._replace(attends=None)
+        self.source = source
+        self.source_bias = None if source_mask is None else mask_bias(source_mask[:, None, None])
         self.vectors = decoder.embedding.position_vectors(self.room)
         self.shrinks = not backend.fixed_shapes()
 
@@ -51,12 +52,10 @@ class CachedStep(DecodingStep):
         decoder, head = decoder_and_head(weights, graph, cross=context is not None)
         if context is None:
             return cls(decoder, head, num_beams, max_length)
-        source = Source(weights, graph.decoder)
         batch, length, width = ops.shape(context)
         rows = ops.reshape(context, (-1, width))
-        return cls(
-            decoder, head, num_beams, max_length, *source(rows, (batch, length), context_mask)
-        )
+        source = Source(weights, graph.decoder)(rows, (batch, length), context_mask)
+        return cls(decoder, head, num_beams, max_length, source, context_mask)
 
     def start(self, batch):
         """The state before the first token of `batch` examples."""
@@ -96,14 +95,14 @@ class CachedStep(DecodingStep):
     def unnormalised(self, tokens, state):
         x, caches = self.decoder.step(
             tokens, state["length"], state["caches"], self.vectors, self.room, self.num_beams,
-            self.source, self.source_mask,
+            self.source, self.source_bias,
         )  # fmt: skip
         logits, normaliser = self.head.normalised(x)
         return logits, normaliser, {"length": state["length"] + 1, "caches": caches}
 
     def select_step(self, examples):
         step = copy.copy(self)
-        step.source, step.source_mask = select_rows((self.source, self.source_mask), examples)
+        step.source, step.source_bias = select_rows((self.source, self.source_bias), examples)
         return step
 
     def select_state(self, state, examples):

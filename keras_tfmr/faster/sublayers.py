@@ -17,7 +17,7 @@ from keras import ops
 from keras_tfmr.faster import backend
 from keras_tfmr.layers import LayerNormalization
 from keras_tfmr.layers.feed_forward import GatedFeedForward
-from keras_tfmr.layers.masking import masked_softmax
+from keras_tfmr.layers.masking import biased_softmax, zero_rows
 from keras_tfmr.layers.relative_positions import rotated
 from keras_tfmr.layers.residual import PreNormResidual
 
@@ -148,18 +148,25 @@ class Heads:
     def keys(self, y, rotation=None):
         return rotated(y if self.key_norm is None else self.key_norm(y) * self.scale, rotation)
 
-    def attend(self, queries, keys, values, mask, shape):
-        """`[rows * length, heads * dim]`, and the scores `[rows, heads, length, key]`."""
+    def attend(self, queries, keys, values, shape, bias, attends=None):
+        """`[rows * length, heads * dim]`, and the scores `[rows, heads, length, key]`.
+
+        Args:
+            bias: What `mask_bias` gives.
+            attends: What `any_key` gives, if rows of neither scores nor values are zero already.
+        """
         rows, length = shape
         if self.heads != self.kv_heads:  # the queries of a group are further rows of its keys
             (many, _, each, _), key = ops.shape(queries), ops.shape(keys)[2]
             group = self.heads // self.kv_heads
             queries = ops.reshape(queries, (many, self.kv_heads, each * group, self.dim))
             scores = backend.matmul_transposed(queries, keys)
-            scores = masked_softmax(ops.reshape(scores, (many, self.heads, each, key)), mask)
+            scores = biased_softmax(ops.reshape(scores, (many, self.heads, each, key)), bias)
+            scores = zero_rows(scores, attends)
             weights = ops.reshape(scores, (many, self.kv_heads, each * group, key))
         else:
-            weights = scores = masked_softmax(backend.matmul_transposed(queries, keys), mask)
+            scores = biased_softmax(backend.matmul_transposed(queries, keys), bias)
+            weights = scores = zero_rows(scores, attends)
         y = ops.matmul(ops.cast(weights, values.dtype), values)
         if isinstance(length, int) and length == 1:
             return ops.reshape(y, (-1, self.heads * self.dim)), scores
@@ -184,26 +191,26 @@ class SelfAttention:
         )
         self.output = self.residual.writing(weights, attention.output_dense)
 
-    def whole(self, x, shape, mask, rotation):
+    def whole(self, x, shape, bias, attends, rotation):
         """All positions at once: the next `x`, their keys and values, and the scores."""
         queries, keys, values = self._projected(x, shape, rotation)
-        y, scores = self.heads.attend(queries, keys, values, mask, shape)
+        y, scores = self.heads.attend(queries, keys, values, shape, bias, attends)
         return self.residual.after(x, self.output(y)), (keys, values), scores
 
-    def step(self, x, cache, index, mask, rotation):
+    def step(self, x, cache, index, bias, rotation):
         """One token after those in the cache: the next `x` `[rows, d_model]`, and the next cache.
 
         Args:
             cache: Keys and values `[rows, kv_heads, tokens, dim]` each.
             index: int32 scalar, the number of earlier tokens.
-            mask: What the token may attend to, an `AttentionMask` or None.
+            bias: What `mask_bias` gives for the token.
             rotation: Output of `RotaryPositions` for the position, or None.
         """
         queries, key, value = self._projected(x, (-1, 1), rotation)
         keys, values = (
             backend.append(old, new, index) for old, new in zip(cache, (key, value), strict=True)
         )
-        y, _ = self.heads.attend(queries, keys, values, mask, (-1, 1))
+        y, _ = self.heads.attend(queries, keys, values, (-1, 1), bias)
         return self.residual.after(x, self.output(y)), (keys, values)
 
     def _projected(self, x, shape, rotation):
@@ -231,11 +238,11 @@ class CrossAttention:
         self.inputs = self.residual.reading(weights, attention.query_dense.path, kernel, bias)
         self.output = self.residual.writing(weights, attention.output_dense)
 
-    def __call__(self, x, shape, source, mask):
+    def __call__(self, x, shape, source, bias, attends=None):
         """The next `x`, and the scores."""
         heads = self.heads
         queries = heads.queries(heads.cut(self.inputs(self.residual.before(x)), shape))
-        y, scores = heads.attend(queries, *source, mask, shape)
+        y, scores = heads.attend(queries, *source, shape, bias, attends)
         return self.residual.after(x, self.output(y)), scores
 
 

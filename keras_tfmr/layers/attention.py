@@ -13,11 +13,12 @@ from keras_tfmr.layers.base import TransformerLayer, serialize
 from keras_tfmr.layers.dot_product import fused_attention, grouped_matmul
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
-    additive_mask,
+    any_key,
+    biased_softmax,
     causal_mask,
-    masked_softmax,
+    mask_bias,
     merge_masks,
-    zero_masked_rows,
+    zero_rows,
 )
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.relative_positions import rotated
@@ -153,13 +154,15 @@ class MultiHeadAttention(TransformerLayer):
         causal_alone = use_causal_mask and not masks and position_bias is None
         if use_causal_mask and not causal_alone:
             masks.append(causal_mask(ops.shape(query)[1], ops.shape(key)[1]))
-        mask = merge_masks(masks, position_bias)
+        may_attend = merge_masks(masks)
+        bias, attends = mask_bias(may_attend, position_bias), any_key(may_attend)
         if not return_attention_scores and self._fused(training):
-            heads = fused_attention(queries, keys, values, mask, causal_alone)
-            return self._output(zero_masked_rows(heads, mask))
-        heads, scores = self._attend(queries, keys, values, mask, causal_alone, training)
-        y = self._output(zero_masked_rows(heads, mask))  # [batch, query, output_shape]
-        return (y, zero_masked_rows(scores, mask)) if return_attention_scores else y
+            heads = fused_attention(queries, keys, values, bias, causal_alone)
+            return self._output(zero_rows(heads, attends))
+        heads, scores = self._attend(queries, keys, values, bias, causal_alone, training)
+        # Zero in the outputs, which are smaller than the weights.
+        y = self._output(zero_rows(heads, attends))  # [batch, query, output_shape]
+        return (y, zero_rows(scores, attends)) if return_attention_scores else y
 
     def project(
         self, query: Tensor, value: Tensor, key: Tensor, rotation: Nested | None = None
@@ -173,16 +176,16 @@ class MultiHeadAttention(TransformerLayer):
         queries = queries * (1 / math.sqrt(self.key_dim))
         return rotated(queries, rotation), rotated(keys, rotation), values
 
-    def _attend(self, queries, keys, values, mask, causal, training):
+    def _attend(self, queries, keys, values, bias, causal, training):
         """Attention of projected heads.
 
         Args:
             queries: `[batch, heads, query, key_dim]`, divided by √key_dim.
             keys: `[batch, kv_heads, key, key_dim]`.
             values: `[batch, kv_heads, key, value_dim]`.
-            mask: An `AttentionMask` that broadcasts to `[batch, heads, query, key]`, or None.
+            bias: What `mask_bias` gives, which broadcasts to `[batch, heads, query, key]`.
             causal: Whether a query may attend only to its own and earlier positions; only without a
-                mask.
+                bias.
             training: Whether dropout is active.
 
         Returns:
@@ -190,11 +193,9 @@ class MultiHeadAttention(TransformerLayer):
             yet zero for queries that may attend to nothing.
         """
         if causal:
-            mask = additive_mask(causal_mask(ops.shape(queries)[2], ops.shape(keys)[2]))
-        # The rows of queries without keys are set to zero in the outputs, which are smaller.
-        bias = None if mask is None else mask._replace(attends=None)
+            bias = mask_bias(causal_mask(ops.shape(queries)[2], ops.shape(keys)[2]))
         scores = grouped_matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
-        scores = ops.cast(masked_softmax(scores, bias), self.compute_dtype)
+        scores = ops.cast(biased_softmax(scores, bias), self.compute_dtype)
         weights = self.dropout(scores, training=training)  # [batch, heads, query, key]
         return grouped_matmul(weights, values), scores
 

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Tensor
-from keras_tfmr.layers.masking import additive_mask, masked_softmax
+from keras_tfmr.layers.masking import masked_softmax
 
 
 def scaled_dot_product_attention(
@@ -44,7 +44,7 @@ def scaled_dot_product_attention(
     if mask is not None:
         mask = ops.convert_to_tensor(mask)
         _checks.broadcasts("mask", mask.shape, (*batch, length, keys))
-        mask = additive_mask(ops.cast(mask, "bool"))
+        mask = ops.cast(mask, "bool")
     weights = ops.cast(masked_softmax(scores, mask), value.dtype)
     return ops.matmul(weights, value), weights
 
@@ -62,18 +62,18 @@ def grouped_matmul(x, y):
     return ops.reshape(ops.matmul(x, y), (batch, heads, query, m))
 
 
-def fused_attention(queries, keys, values, mask=None, causal=False):
+def fused_attention(queries, keys, values, bias=None, causal=False):
     """`[batch, heads, query, value_dim]` by the backend's kernel.
 
     Args:
         queries: `[batch, heads, query, key_dim]`, divided by √key_dim.
         keys: `[batch, kv_heads, key, key_dim]`.
         values: `[batch, kv_heads, key, value_dim]`.
-        mask: An `AttentionMask`, or None.
+        bias: What `mask_bias` gives.
         causal: Whether a query may attend only to its own and earlier positions; only without a
-            mask.
+            bias.
     """
-    bias, kernel = None if mask is None else mask.bias, None  # None: as Keras finds best
+    kernel = None  # as Keras finds best
     if bias is not None:
         bias = ops.reshape(bias, (1,) * (4 - len(bias.shape)) + tuple(ops.shape(bias)))
         if keras.backend.backend() == "jax":

@@ -1,7 +1,5 @@
 """Masks, and the masked softmax: the only softmax of attention in the package."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from keras import backend, ops
 
@@ -10,80 +8,75 @@ from keras import backend, ops
 MASKED = np.float32(-1e9)
 
 
-class AttentionMask(NamedTuple):
-    """A bool mask in the form in which scores and outputs use it.
-
-    Fields:
-        bias: float32, broadcasts to scores `[..., key]`: 0 where a query may attend to a key, else
-            `MASKED`; a bias by position may be added to it.
-        attends: bool, broadcasts to scores: False for a query that may attend to nothing; None if
-            there is no such query.
-    """
-
-    bias: Any
-    attends: Any = None
-
-
-def additive_mask(may_attend):
-    """The `AttentionMask` of a bool tensor `[..., key]`, True = may attend; None for None."""
-    if may_attend is None:
-        return None
-    bias = ops.where(may_attend, np.float32(0), MASKED)
-    return AttentionMask(bias, ops.any(may_attend, axis=-1, keepdims=True))
-
-
 def causal_mask(query, key):
     """bool `[query, key]`: a query may attend only to its own and earlier positions."""
     return ops.arange(query, dtype="int32")[:, None] >= ops.arange(key, dtype="int32")[None, :]
 
 
-def merge_masks(masks, position_bias=None):
-    """The `AttentionMask` of what all masks allow, plus a bias by position; None without either.
-
-    Args:
-        masks: bool tensors that broadcast to `[batch, heads, query, key]`, or None.
-        position_bias: float32, broadcasts to `[batch, heads, query, key]`, or None.
-    """
+def merge_masks(masks):
+    """What all bool masks allow, those that are not None; None if all are."""
     may_attend = None
     for mask in masks:
         if mask is not None:
             may_attend = mask if may_attend is None else ops.logical_and(may_attend, mask)
-    mask = additive_mask(may_attend)
-    if position_bias is None:
-        return mask
-    position_bias = ops.cast(position_bias, "float32")
-    return (
-        AttentionMask(position_bias)
-        if mask is None
-        else mask._replace(bias=mask.bias + position_bias)
-    )
+    return may_attend
 
 
-def zero_masked_rows(values, mask):
-    """`values`, set to zero for queries that may attend to nothing, whose softmax is uniform."""
-    if mask is None or mask.attends is None:
-        return values
-    return values * ops.cast(mask.attends, values.dtype)
+def mask_bias(may_attend, position_bias=None):
+    """What is added to the scores `[..., key]`: float32 that broadcasts to them; None for nothing.
+
+    Args:
+        may_attend: bool tensor `[..., key]`, True = may attend; or None.
+        position_bias: float32, broadcasts to the scores; or None.
+    """
+    if position_bias is not None:
+        position_bias = ops.cast(position_bias, "float32")
+    if may_attend is None:
+        return position_bias
+    bias = ops.where(may_attend, np.float32(0), MASKED)
+    return bias if position_bias is None else bias + position_bias
 
 
-def masked_softmax(scores, mask=None):
-    """Softmax over the last axis, in float32 under every dtype policy.
+def biased_softmax(scores, bias=None):
+    """Softmax over the last axis of scores plus a bias, in float32 under every dtype policy.
 
     Args:
         scores: Tensor `[..., key]` of any float dtype.
-        mask: An `AttentionMask`, or None.
+        bias: What `mask_bias` gives.
 
     Returns:
-        Weights `[..., key]`, float32 (float64 for float64 scores), zero for a query that may attend
-        to nothing.
-
-    >>> mask = additive_mask(np.array([True, False]))
-    >>> np.array(masked_softmax(np.zeros((1, 2), "float32"), mask)).tolist()
-    [[1.0, 0.0]]
+        Weights `[..., key]`, float32 (float64 for float64 scores). They are the same for all keys
+        where none may be attended to: see `zero_rows`.
     """
     scores = ops.cast(scores, backend.result_type(scores.dtype, "float32"))
-    if mask is not None:
-        scores = scores + ops.cast(mask.bias, scores.dtype)
+    if bias is not None:
+        scores = scores + ops.cast(bias, scores.dtype)
     if scores.shape[-1] == 1:  # Keras warns of a softmax over a single position
-        return zero_masked_rows(0.0 * scores + 1.0, mask)  # keeps a gradient, of zero
-    return zero_masked_rows(ops.softmax(scores, axis=-1), mask)
+        return 0.0 * scores + 1.0  # keeps a gradient, of zero
+    return ops.softmax(scores, axis=-1)
+
+
+def any_key(may_attend):
+    """bool `[..., 1]`: whether a query may attend to anything; None for None."""
+    return None if may_attend is None else ops.any(may_attend, axis=-1, keepdims=True)
+
+
+def zero_rows(values, attends):
+    """`values`, set to zero for queries that may attend to nothing: `attends` is `any_key`'s."""
+    return values if attends is None else values * ops.cast(attends, values.dtype)
+
+
+def masked_softmax(scores, may_attend=None):
+    """Softmax over the keys that may be attended to, in float32 under every dtype policy.
+
+    Args:
+        scores: Tensor `[..., key]` of any float dtype.
+        may_attend: bool tensor that broadcasts to the scores, or None.
+
+    Returns:
+        As `biased_softmax`, but zero for a query that may attend to nothing.
+
+    >>> np.array(masked_softmax(np.zeros((1, 2), "float32"), np.array([True, False]))).tolist()
+    [[1.0, 0.0]]
+    """
+    return zero_rows(biased_softmax(scores, mask_bias(may_attend)), any_key(may_attend))

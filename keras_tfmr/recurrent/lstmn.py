@@ -9,7 +9,7 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
-from keras_tfmr.layers.masking import additive_mask, masked_softmax
+from keras_tfmr.layers.masking import masked_softmax
 from keras_tfmr.models.language import log_prob
 from keras_tfmr.recurrent.configured import ConfiguredModel
 from keras_tfmr.recurrent.gru import RecurrentLayer
@@ -144,7 +144,7 @@ class LSTMN(RecurrentLayer):
         """softmax(a) over the attendable positions, `[rows, length]`; zero if there is none."""
         query = x + self.summary_dense(summary)  # [rows, units]
         scores = self.score_dense(ops.tanh(keys + query[:, None, :]))[..., 0]  # [rows, length]
-        return ops.cast(masked_softmax(scores, additive_mask(attendable)), self.compute_dtype)
+        return ops.cast(masked_softmax(scores, attendable), self.compute_dtype)
 
     def compute_mask(self, x: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return previous_mask if self.return_sequences else None

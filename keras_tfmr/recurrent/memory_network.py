@@ -9,7 +9,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer
-from keras_tfmr.layers.masking import additive_mask, masked_softmax
+from keras_tfmr.layers.masking import masked_softmax
 from keras_tfmr.recurrent.configured import ConfiguredModel
 from keras_tfmr.recurrent.recurrent_configs import MemoryNetworkConfig
 
@@ -179,7 +179,7 @@ class Memories(MaskingLayer):
         all_scores = []
         for memories, outputs in self.memories(facts):
             p = ops.matmul(memories, u[:, :, None])[:, :, 0]  # [batch, facts]
-            p = masked_softmax(p, additive_mask(fact_mask))
+            p = masked_softmax(p, fact_mask)
             p = ops.cast(p, self.compute_dtype)
             u = self.carry(u) + ops.matmul(p[:, None, :], outputs)[:, 0]
             all_scores.append(p)

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.masking import additive_mask, masked_softmax
+from keras_tfmr.layers.masking import masked_softmax
 from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell, RecurrentLayer
 from keras_tfmr.recurrent.over_time import over_time
 from keras_tfmr.recurrent.recurrent_configs import RNNSearchConfig
@@ -70,7 +70,7 @@ class AdditiveAttention(RecurrentLayer):
         hidden = ops.tanh(queries + keys[:, None, :, :])  # [batch, query, source, units]
         scores = self.score_dense(hidden)[..., 0]  # [batch, query, source]
         allowed = None if annotations_mask is None else annotations_mask[:, None, :]
-        scores = ops.cast(masked_softmax(scores, additive_mask(allowed)), self.compute_dtype)
+        scores = ops.cast(masked_softmax(scores, allowed), self.compute_dtype)
         return ops.matmul(scores, annotations), scores  # [batch, query, annotation_width]
 
     def compute_output_shape(

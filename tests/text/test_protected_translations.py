@@ -12,7 +12,7 @@ from text_models import LINES, tiny, tiny_model, tokenizer
 from keras_tfmr import Transformer, Translator, decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.faster import parts
+from keras_tfmr.faster import int8
 from keras_tfmr.text.protection import restore
 from keras_tfmr.text.spans import DEFAULT, SLOTS, python_pattern
 from keras_tfmr.text.terms import parted, with_terms
@@ -54,7 +54,7 @@ def int8_session(translator, folder):
     """The function from texts to translations of an export in int8, in a session."""
     translator.signatures = {name: translator.signatures[name] for name in ("translate", "score")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "LEAST_WEIGHTS", 0)
+        patch.setattr(int8, "LEAST_WEIGHTS", 0)
         options = {"precision": "int8", "texts": [*LINES, "O {a}."], "check": False}
         session = SavedSession(translator.export(folder, **options))
 
