@@ -49,8 +49,8 @@ def check_writable(path: pathlib.Path, is_folder: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def writing(path: pathlib.Path, kind: type[Exception] = ExportError) -> Iterator[None]:
-    """Inside, an error of the file system is one of a `kind`: nothing can be written to `path`."""
+def writing(path: pathlib.Path) -> Iterator[None]:
+    """Inside, an error of the file system is an ExportError that names `path`."""
     try:
         yield
     except Exception as error:
@@ -60,7 +60,7 @@ def writing(path: pathlib.Path, kind: type[Exception] = ExportError) -> Iterator
         # HDF5's errors have an errno too, but messages of several lines.
         number, message = getattr(error, "errno", None), getattr(error, "message", error)
         reason = os.strerror(number) if number else str(message).rsplit("; ", 1)[-1]
-        raise kind(f"Cannot write {path}: {reason}") from error
+        raise ExportError(f"Cannot write {path}: {reason}") from error
 
 
 @contextlib.contextmanager

@@ -22,6 +22,10 @@ import sys
 import tempfile
 import threading
 
+from aiohttp import web
+
+from keras_tfmr.compat import usable_cores
+
 MAX_REQUEST_BYTES = 64 << 20
 REST_TIMEOUT = 30  # seconds that a run for REST may take; callers over gRPC have their own limit
 POLL = 1  # seconds between looks for a newer version
@@ -66,7 +70,7 @@ def serve(options, base_path):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    # Here, because it imports TensorFlow: --help and wrong arguments are answered at once.
+    # Here, as in `listen`, because it imports TensorFlow: --help is answered at once.
     from serving.devserver.session import load
     from serving.devserver.versions import Versions
 
@@ -81,9 +85,6 @@ def serve(options, base_path):
 
 async def listen(versions, options):
     """Answers requests, and looks for newer versions, until a signal; returns 0."""
-    from aiohttp import web
-
-    from keras_tfmr.compat import usable_cores
     from serving.devserver import grpc_api, rest_api
 
     pool = concurrent.futures.ThreadPoolExecutor(usable_cores())  # of both protocols

@@ -105,7 +105,7 @@ def write_run(folder, symbols=(), **arguments):
 
 
 def classifier(labels=LABELS, **options):
-    model = tiny(keras_tfmr.TransformerClassifier, len(labels))
+    model = tiny(keras_tfmr.TransformerClassifier, len(labels), activation="silu")
     return keras_tfmr.Classifier(model, tokenizer(), labels, **{"max_length": 24, **options})
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_tfmr._files import read_json
 from keras_tfmr.errors import PresetError
+from keras_tfmr.text.labels import Labels
 
 if TYPE_CHECKING:
     import keras
@@ -109,7 +110,6 @@ class PresetFolder:
 def load_tokenizer(path: pathlib.Path) -> Any:
     """The tokenizer of one side, of whichever kind it is, or its `Labels`."""
     from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, is_joined  # TensorFlow
-    from keras_tfmr.text.labels import Labels
     from keras_tfmr.text.tokenizer import SubwordTokenizer
 
     content = path.read_bytes()

@@ -36,7 +36,7 @@ def languages_of(config):
 
 def with_abbreviations(language):
     """The language as a list of abbreviations is named, or None if there is no such list."""
-    from keras_tfmr.text.sentences import LANGUAGES
+    from keras_tfmr.text.sentences import LANGUAGES  # imports TensorFlow
 
     language = _SHORT.get(language, language)
     return language if language in LANGUAGES else None

@@ -98,13 +98,19 @@ def sampling_of(
         ValueError: If one is out of range.
     """
     prompts = [utf8(prompt) for prompt in checked_texts(prompts, "prompts")]
-    _check_number("length", length, 1, 2**31 - 1)
-    _check_number("temperature", temperature, 0.0, 1e30)
-    _check_number("top_k", top_k, 0, 2**31 - 1)
-    _check_number("top_p", top_p, 0.0, 1.0)
     if seed is None:
         seed = secrets.randbits(62)
-    _check_number("seed", seed, -(2**63), 2**63 - 1)
+    for name, value in (("length", length), ("top_k", top_k), ("seed", seed)):
+        if not isinstance(value, numbers.Integral):
+            raise TypeError(f"{name} must be a whole number. Received: {value!r:.80}")
+    for name, number in (("temperature", temperature), ("top_p", top_p)):
+        if not isinstance(number, numbers.Real):
+            raise TypeError(f"{name} must be a number. Received: {number!r:.80}")
+    _check_range("length", length, 1, 2**31 - 1)
+    _check_range("temperature", temperature, 0.0, 1e30)
+    _check_range("top_k", top_k, 0, 2**31 - 1)
+    _check_range("top_p", top_p, 0.0, 1.0)
+    _check_range("seed", seed, -(2**63), 2**63 - 1)
     count = len(prompts)
     return {
         "prompt": prompts,
@@ -116,11 +122,6 @@ def sampling_of(
     }
 
 
-def _check_number(name, value, least, most):
-    """An error unless a value is a number of a range, and a whole one if its bounds are."""
-    whole = isinstance(least, int)
-    if not isinstance(value, numbers.Integral if whole else numbers.Real):
-        expected = "a whole number" if whole else "a number"
-        raise TypeError(f"{name} must be {expected}. Received: {value!r:.80}")
+def _check_range(name, value, least, most):
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least} to {most}. Received: {value}")

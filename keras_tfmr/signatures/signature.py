@@ -80,11 +80,10 @@ def _explanation(sources, targets, attention, attention_heads, encoder_heads, de
     def cut(heads, queries, keys):
         return [[[row[:keys] for row in head[:queries]] for head in layer] for layer in heads]
 
-    [[attention]] = cut([[attention]], target, source)
     return answers.Explanation(
         sources,
         targets,
-        attention,
+        [row[:source] for row in attention[:target]],
         cut(attention_heads, target, source),
         cut(encoder_heads, source, source),
         cut(decoder_heads, target, target),

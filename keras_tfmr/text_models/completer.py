@@ -150,12 +150,15 @@ class Completer(TextModel):
         `top_k` of 0 or less draws from all tokens, and a `top_p` of 0 or less from the most
         probable one.
         """
-        rows = [tf.ensure_shape(x, [None]) for x in (length, temperature, top_k, top_p, seed)]
-        for name, value in zip([*COMPLETE.inputs][1:], rows, strict=True):
+        options = {
+            "length": length, "temperature": temperature, "top_k": top_k, "top_p": top_p,
+            "seed": seed,
+        }  # fmt: skip
+        for name, value in options.items():
+            size = tf.size(tf.ensure_shape(value, [None]))
             tf.debugging.assert_equal(
-                tf.size(value), tf.size(prompt), f"prompt and {name} must have the same batch size"
+                size, tf.size(prompt), f"prompt and {name} must have the same batch size"
             )
-        length, temperature, top_k, top_p, seed = rows
         width = self.max_new_tokens
         noise = tf.map_fn(
             lambda number: tf.random.stateless_uniform([width], tf.stack([number, 0])),

@@ -249,8 +249,8 @@ class TextModel(abc.ABC):
         return tokenizer.encode(texts, self.max_length - 1).row_lengths().numpy() + 1
 
     def _check_vocabulary(self, size, tokenizer, side=""):
-        """Raises a ValueError if the model has fewer ids than a tokenizer; None is not known."""
-        if size is not None and size < tokenizer.vocab_size:
+        """Raises a ValueError if the model has fewer ids than a tokenizer."""
+        if size < tokenizer.vocab_size:
             raise ValueError(
                 f"The model must have at least as many {side}ids as the {side}tokenizer. Received: "
                 f"{size} {side}ids in the model, {tokenizer.vocab_size} in the tokenizer"

@@ -13,12 +13,13 @@ from keras_tfmr.models import TranslationModel
 from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import Document, Explanation, Likelihood, Translation
 from keras_tfmr.signatures.inputs import pairs_of, terms_of, text_of, utf8
-from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike, restore
+from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike
 from keras_tfmr.text.sentences import SentenceSplitter
 from keras_tfmr.text.spans import SLOTS
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.terms import parted, with_terms
 from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
+from keras_tfmr.text_models.document import translated_document
 from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, shifted, traced
 
 
@@ -56,11 +57,8 @@ class Translator(TextModel):
     >>> size = tokenizer.vocab_size
     >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
     >>> translator = Translator(Transformer(config), tokenizer)
-    >>> [translation] = translator.translate([" "])
-    >>> translation
-    Translation(text='', score=0.0, truncated=False)
-    >>> translation.upper() == ""  # it is a str
-    True
+    >>> translator.translate([" "])
+    [Translation(text='', score=0.0, truncated=False)]
     """
 
     kind = "translation"
@@ -84,10 +82,9 @@ class Translator(TextModel):
         if not isinstance(abbreviations, SentenceSplitter):
             abbreviations = SentenceSplitter(abbreviations)
         self.splitter = abbreviations
+        self.protection = Protection(protect, tokenizers.values(), self.splitter)
         self._check()
         self._into: dict[str, Self] = {}
-        both = self.source_tokenizer, self.target_tokenizer
-        self.protection = Protection(protect, both, self.splitter)
         self._trace()
 
     def _trace(self):
@@ -110,28 +107,27 @@ class Translator(TextModel):
         )
 
     def _check(self):
-        model, source, target = self.model, None, None
+        model = self.model
         if not (hasattr(model, "start") and hasattr(model, "explain")):
             raise ValueError(
                 "The model must be a TranslationModel, or another with its `start` and `explain`. "
                 f"Received: {type(model).__name__} {model.name!r}"
             )
         if isinstance(model, TranslationModel):
-            ids = [tensor for tensor in model.inputs if tensor.dtype == "int32"]
-            if len(model.inputs) != 2 or len(ids) != 2 or model.graph.target_place != 1:
+            dtypes = [tensor.dtype for tensor in model.inputs]
+            if dtypes != ["int32", "int32"] or model.graph.target_place != 1:
                 raise ValueError(
                     "The model must have two inputs of int32 ids, source and target in this order. "
                     f"Received: {[f'{tensor.name} {tensor.dtype}' for tensor in model.inputs]}"
                 )
-            target = model.output_shape[-1]
+            if (embedding := model.graph.source_embedding) is not None:
+                self._check_vocabulary(embedding.vocab_size, self.source_tokenizer, "source ")
+                embedding.check_length(self.max_source_length)
+            self._check_vocabulary(model.output_shape[-1], self.target_tokenizer, "target ")
             model.graph.embedding.check_length(self.config.max_length)
-            if model.graph.source_embedding is not None:
-                source = model.graph.source_embedding.vocab_size
-                model.graph.source_embedding.check_length(self.max_source_length)
         elif isinstance(model, keras.Model):  # of keras_tfmr.recurrent
-            source, target = model.config.source_vocab, model.config.target_vocab
-        self._check_vocabulary(source, self.source_tokenizer, "source ")
-        self._check_vocabulary(target, self.target_tokenizer, "target ")
+            self._check_vocabulary(model.config.source_vocab, self.source_tokenizer, "source ")
+            self._check_vocabulary(model.config.target_vocab, self.target_tokenizer, "target ")
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -148,10 +144,8 @@ class Translator(TextModel):
     ) -> list[Translation]:
         """The best translation of each text, a str with a score.
 
-        Args:
-            texts: List of str or bytes; bytes that are not UTF-8 are read as U+FFFD.
-            batch_size: The number of texts, of similar length, that are translated together.
-            language: One of several target languages: see `into`.
+        Texts of similar length are translated `batch_size` at a time; `language` is one of several
+        target languages: see `into`.
         """
         translator = self if language is None else self.into(language)
         return translator._ask(signatures.TRANSLATE, text_of(texts), batch_size)
@@ -169,8 +163,7 @@ class Translator(TextModel):
         space stays between them. A text of one sentence gets the answer of `translate`.
         """
         inputs = text_of(texts)
-        together = max(len(inputs["text"]), 1)
-        return self._ask(signatures.TRANSLATE_DOCUMENT, inputs, together)
+        return self._ask(signatures.TRANSLATE_DOCUMENT, inputs, max(len(inputs["text"]), 1))
 
     def translate_with_terms(
         self, texts: Iterable[Text], terms: Mapping[str, str], batch_size: int = BATCH
@@ -181,22 +174,13 @@ class Translator(TextModel):
         Of terms that begin at the same place, the longest counts. A term is found in any case,
         unless it has a capital letter, and not within what is protected.
 
-        Args:
-            texts: List of str or bytes.
-            terms: Dict from terms to their translations.
-            batch_size: The number of texts, of similar length, that are translated together.
-
         Raises:
             TypeError: If a term or translation is no str.
             ValueError: If a term is blank, or the model has no slots for them.
         """
         if not self.protection.possible:
-            raise ValueError(
-                "translate_with_terms needs a model with slots in its vocabulary: train it with "
-                "--protect"
-            )
-        inputs = terms_of(texts, terms)
-        return self._ask(signatures.TRANSLATE_WITH_TERMS, inputs, batch_size)
+            raise ValueError("translate_with_terms needs a model with slots: train with --protect")
+        return self._ask(signatures.TRANSLATE_WITH_TERMS, terms_of(texts, terms), batch_size)
 
     def score(
         self, texts: Iterable[Text], references: Iterable[Text], batch_size: int = BATCH
@@ -214,11 +198,8 @@ class Translator(TextModel):
         It shares the model, and is kept, so that each language is traced once. It is how to choose
         the language of an export, of documents and of other calls than `translate`.
 
-        Args:
-            language: One of `source_tokenizer.target_languages`, such as "por".
-
-        Raises:
-            ValueError: If the model does not have the language, or has only one.
+        The language is one of `source_tokenizer.target_languages`, such as "por"; a ValueError for
+        another one.
         """
         if language not in self._into:
             copy = self.replace(source_tokenizer=self.source_tokenizer.into(language))
@@ -230,10 +211,10 @@ class Translator(TextModel):
 
     def _ask(self, signature, inputs, batch_size):
         if untagged := self.source_tokenizer.untagged(inputs["text"]):
-            known = ", ".join(self.source_tokenizer.target_languages)
             raise ValueError(
-                f"the model has several target languages: choose a `language` of {known}. "
-                f"Received none for the text {inputs['text'][untagged[0]].decode()!r:.80}"
+                "the model has several target languages: choose a `language` of "
+                f"{', '.join(self.source_tokenizer.target_languages)}. Received none for the text "
+                f"{inputs['text'][untagged[0]].decode()!r:.80}"
             )
         return self._answers(signature, inputs, batch_size)
 
@@ -244,12 +225,10 @@ class Translator(TextModel):
             source_ids, _, blank = self._read(self._parts(batch).texts)
             result = self._decode(source_ids, blank, num_certain=1)
             # Read again, as `score` reads a translation: its subwords may be others.
-            translations = self.target_tokenizer.decode(result.ids[:, 0])
-            target_ids, _ = self.target_tokenizer.encode_truncated(
-                translations, self.config.max_length
-            )
-            fed_ids = shifted(at_least_one(target_ids), self.target_tokenizer.bos_id)
-            inputs.append([source_ids, fed_ids])
+            target = self.target_tokenizer
+            translations = target.decode(result.ids[:, 0])
+            target_ids, _ = target.encode_truncated(translations, self.config.max_length)
+            inputs.append([source_ids, shifted(at_least_one(target_ids), target.bos_id)])
         return inputs
 
     def to_metadata(self) -> dict[str, Any]:
@@ -315,50 +294,13 @@ class Translator(TextModel):
         `source_pieces` and `target_pieces` string [batch, pieces] are the sentences and what is
         between them, of the text and of its translation, padded with empty strings.
         """
-        text, spans = self.protection.slotted(text)
-        text = tf.strings.regex_replace(text, self.protection.private, SLOTS[0])  # of one token
-        pieces, real = self.splitter.split(text, self.source_tokenizer, self.max_source_length)
-        slotted, spans = self.protection.numbered(pieces.flat_values, spans)
-        flat, rows = tf.where(real.flat_values), pieces.value_rowids()
-        sentences = tf.gather_nd(slotted, flat)
-        order = tf.argsort(tf.strings.length(sentences), stable=True)
-        translations, cut = self._in_batches(tf.gather(sentences, order))
-        flat = tf.gather(flat, order)
-        translated = restore(tf.tensor_scatter_nd_update(slotted, flat, translations), spans)
-        count, own = tf.size(text, tf.int64), tf.gather_nd(rows, flat)
-        return {
-            "translation": tf.strings.unsorted_segment_join(translated, rows, count),
-            "sentences": tf.math.unsorted_segment_sum(tf.ones_like(own, tf.int32), own, count),
-            "truncated": tf.math.unsorted_segment_sum(tf.cast(cut, tf.int32), own, count) > 0,
-            "source_pieces": pieces.with_flat_values(restore(slotted, spans)).to_tensor(""),
-            "target_pieces": pieces.with_flat_values(translated).to_tensor(""),
-        }
-
-    def _in_batches(self, texts):
-        """Translations string and truncated bool [texts], in the memory that one batch takes."""
-
-        batch_function = self._sentences.get_concrete_function()
-
-        def translate(row, *arrays):
-            answer = batch_function(texts[row : row + BATCH])
-            row_of = row // BATCH
-            fields = answer["translation"], answer["truncated"]
-            arrays = (
-                array.write(row_of, field) for array, field in zip(arrays, fields, strict=True)
-            )
-            return row + BATCH, *arrays
-
-        total = tf.size(texts)
-        batches = (total + BATCH - 1) // BATCH
-        # Of batches of different sizes: the last one is smaller.
-        arrays = [
-            tf.TensorArray(dtype, batches, infer_shape=False, element_shape=[None])
-            for dtype in (tf.string, tf.bool)
-        ]
-        _, *arrays = tf.while_loop(
-            lambda row, *_: row < total, translate, [tf.constant(0), *arrays]
+        return translated_document(
+            text,
+            self._sentences.get_concrete_function(),
+            self.protection,
+            self.source_tokenizer,
+            self.max_source_length,
         )
-        return [array.concat() for array in arrays]
 
     def _score(self, text, reference):
         """`text`, `reference` string -> `log_prob` float32, `tokens` int32, `truncated` bool.
@@ -377,8 +319,7 @@ class Translator(TextModel):
         target = self.target_tokenizer
         target_ids, cut = target.encode_truncated(reference, self.config.max_length)
         target_ids = at_least_one(target_ids)  # [batch, target], end id included
-        fed_ids = shifted(target_ids, target.bos_id)
-        logits = self.model([source_ids, fed_ids], training=False)
+        logits = self.model([source_ids, shifted(target_ids, target.bos_id)], training=False)
         log_prob, tokens = decoding.score(logits, target_ids)
         rows = tf.size(text)
         return {"log_prob": log_prob[:rows], "tokens": tokens[:rows], "truncated": truncated | cut}
@@ -416,10 +357,7 @@ class Translator(TextModel):
         return outputs
 
     def _read(self, text):
-        """Strings [batch] -> ids [rows, source], truncated [batch], blank [batch].
-
-        An empty batch gets one row of padding.
-        """
+        """Strings [batch] -> ids [rows, source], a row at least; truncated and blank, [batch]."""
         ids, truncated = self.source_tokenizer.encode_truncated(text, self.max_source_length)
         return at_least_one(ids), truncated, is_blank(text)
 

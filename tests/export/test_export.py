@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from helpers import full_disk
 from tensorflow.core.protobuf import config_pb2
-from text_models import LINES, Plain, classifier, tiny_model, tiny_translator, tokenizer, write_run
+from text_models import LINES, Plain, classifier, tiny_translator, tokenizer, write_run
 
 from keras_tfmr import Translator, _files, compat
 from keras_tfmr.errors import ExportError
@@ -206,19 +206,6 @@ def test_a_rounded_model_is_stored_and_served_in_its_precision(tmp_path):
         asked = exact if precision else quantized
         expected = [[*one.probabilities.values()] for one in asked.classify(LINES)]
         np.testing.assert_allclose(found, expected, atol=0.05 if precision else 1e-5)
-
-
-def test_python_loads_an_export(tmp_path, caplog):
-    fields = {"activation": "silu", "norm": "rms", "positions": "rotary", "gated": True}
-    translator = tiny_translator(tiny_model(**fields), kind=Plain)
-    path = translator.for_decoding().export(tmp_path / "a b", check=False)
-    loaded, lines = tf.saved_model.load(str(path)), tf.constant(LINES)
-    found = loaded.signatures["score"](text=lines, reference=lines[::-1])["log_prob"]
-    expected = [one.log_prob for one in translator.score(LINES, LINES[::-1])]
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-    found = loaded.serve(lines)["translation"].numpy()
-    assert [text.decode() for text in found] == translator.translate(LINES)
-    assert not [record for record in caplog.records if "gradient" in record.getMessage()]
 
 
 class Explaining(Plain):

@@ -126,7 +126,3 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path, format):
     with full_disk(), pytest.raises(ExportError, match=r"Cannot write .* too large"):
         scrambled().export(tmp_path / "a path", format=format)
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(ExportError, match="is not empty"):
-        scrambled().export(tmp_path, format=format)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -153,25 +153,20 @@ def test_an_error_names_the_texts_of_its_batch_and_holds_the_answers_before(addr
         client.translate(["texto 20"])
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (STATUS.NOT_FOUND, ModelNotFoundError),
-        (STATUS.DEADLINE_EXCEEDED, DeadlineExceededError),
-        (STATUS.UNAVAILABLE, UnavailableError),
-        (STATUS.UNAUTHENTICATED, ServingError),
-        (STATUS.RESOURCE_EXHAUSTED, ServingError),
-    ],
-)
-def test_the_exception_of_a_status(address, stub, code, kind):
-    stub.behave = abort_on("a", code)
-    with (
-        ServingClient(address, retry=False) as client,
-        pytest.raises(ServingError, match=f"in words.*{code.name}") as caught,
-    ):
-        client.translate(["a"])
-    assert type(caught.value) is kind and caught.value.code == code.name
-    assert len(stub.requests) == 1
+def test_the_exception_of_a_status(address, stub):
+    kinds = {
+        STATUS.NOT_FOUND: ModelNotFoundError,
+        STATUS.DEADLINE_EXCEEDED: DeadlineExceededError,
+        STATUS.UNAVAILABLE: UnavailableError,
+        STATUS.RESOURCE_EXHAUSTED: ServingError,
+    }
+    with ServingClient(address, retry=False) as client:
+        for code, kind in kinds.items():
+            stub.behave = abort_on("a", code)
+            with pytest.raises(ServingError, match=f"in words.*{code.name}") as caught:
+                client.translate(["a"])
+            assert type(caught.value) is kind and caught.value.code == code.name
+    assert len(stub.requests) == len(kinds)
 
 
 def test_a_server_that_is_away_is_asked_again(stub):
@@ -252,57 +247,49 @@ def test_both_sides_show_a_certificate_and_anybody_else_is_refused(stub, tmp_pat
                 client.translate(["a"])
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_answers_that_are_not_those_of_the_texts_are_refused(client, stub):
+    for change, words in (
         (lambda outputs: {name: value[:1] for name, value in outputs.items()}, "1 rows.*2"),
         (lambda outputs: {"y": [b"1", b"2"]}, "lacks translation, score, truncated"),
         (lambda outputs: outputs | {"score": np.float32([0.5])}, "translate cannot be read"),
         (lambda outputs: outputs | {"score": np.float64([0.5, 1])}, "data type 2"),
         (lambda outputs: outputs | {"score": np.float32(0.5)}, "float"),
-    ],
-)
-def test_answers_that_are_not_those_of_the_texts_are_refused(client, stub, change, words):
-    stub.signatures = SIGNATURES | {"translate": lambda texts: change(translate(texts))}
-    with pytest.raises(ServingError, match=words):
-        client.translate(["a", "b"])
+    ):
+        wrong = {"translate": lambda texts, change=change: change(translate(texts))}
+        stub.signatures = SIGNATURES | wrong
+        with pytest.raises(ServingError, match=words):
+            client.translate(["a", "b"])
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "words"),
-    [
-        ({"version": 1, "label": "stable"}, ValueError, "not both"),
-        ({"version": "1"}, TypeError, "int"),
-        ({"version": 1 << 63}, ValueError, "out of range"),
-        ({"timeout": 0}, ValueError, "timeout must be"),
-        ({"timeout": float("nan")}, ValueError, "timeout must be"),
-        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"headers": {"Authorization": "Bearer a"}}, ValueError, "lower case.*'Authorization'"),
-        ({"server": "localhost"}, ValueError, "must be HOST:PORT"),
-        ({"server": "https://localhost:443"}, ValueError, "must be HOST:PORT"),
-    ],
-    ids=str,
-)
-def test_arguments_that_cannot_be_used(options, kind, words):
-    with pytest.raises(kind, match=words):
-        ServingClient(**options)
+WRONG_ARGUMENTS = [
+    ({"version": 1, "label": "stable"}, ValueError, "not both"),
+    ({"version": "1"}, TypeError, "int"),
+    ({"version": 1 << 63}, ValueError, "out of range"),
+    ({"timeout": 0}, ValueError, "timeout must be"),
+    ({"timeout": float("nan")}, ValueError, "timeout must be"),
+    ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+    ({"headers": {"Authorization": "Bearer a"}}, ValueError, "lower case.*'Authorization'"),
+    ({"server": "localhost"}, ValueError, "must be HOST:PORT"),
+    ({"server": "https://localhost:443"}, ValueError, "must be HOST:PORT"),
+]
+WRONG_INPUTS = [
+    (lambda client: client.translate("bom dia"), TypeError, "list of str"),
+    (lambda client: client.score(["a", "b"], ["c"]), ValueError, "2 texts, 1 references"),
+    (lambda client: client.translate_with_terms(["a"], {" ": "b"}), ValueError, "visible"),
+    (lambda client: client.complete(["a"], length=2.5), TypeError, "length must be a whole"),
+    (lambda client: client.complete(["a"], length=0), ValueError, "length must be from 1"),
+    (lambda client: client.complete(["a"], temperature="1"), TypeError, "temperature"),
+    (lambda client: client.complete(["a"], top_p=1.5), ValueError, "top_p must be from 0.0"),
+]
 
 
-@pytest.mark.parametrize(
-    ("ask", "kind", "words"),
-    [
-        (lambda client: client.translate("bom dia"), TypeError, "list of str"),
-        (lambda client: client.score(["a", "b"], ["c"]), ValueError, "2 texts, 1 references"),
-        (lambda client: client.translate_with_terms(["a"], {" ": "b"}), ValueError, "visible"),
-        (lambda client: client.complete(["a"], length=2.5), TypeError, "length must be a whole"),
-        (lambda client: client.complete(["a"], length=0), ValueError, "length must be from 1"),
-        (lambda client: client.complete(["a"], temperature="1"), TypeError, "temperature"),
-        (lambda client: client.complete(["a"], top_p=1.5), ValueError, "top_p must be from 0.0"),
-    ],
-)
-def test_inputs_that_are_refused_before_anything_is_sent(client, stub, ask, kind, words):
-    with pytest.raises(kind, match=words):
-        ask(client)
+def test_what_cannot_be_sent_is_refused_before_anything_is(client, stub):
+    for options, kind, words in WRONG_ARGUMENTS:
+        with pytest.raises(kind, match=words):
+            ServingClient(**options)
+    for ask, kind, words in WRONG_INPUTS:
+        with pytest.raises(kind, match=words):
+            ask(client)
     assert stub.requests == []
 
 
@@ -344,13 +331,14 @@ def test_tensors_are_the_official_ones():
             assert tensors.to_lists(read) == expected
 
 
-@pytest.mark.parametrize("which", [{}, {"version": 3}, {"label": "b"}])
-def test_requests_are_the_official_ones(address, stub, which):
-    with ServingClient(address, **which) as client:
-        client.translate(["a"])
-    (request,) = stub.requests
-    spec = {"name": "default", "signature_name": "translate"}
-    spec |= {"version": {"value": 3}} if "version" in which else {}
-    spec |= {"version_label": "b"} if "label" in which else {}
-    inputs = {"text": tf.make_tensor_proto([b"a"])}
-    assert request == predict_pb2.PredictRequest(model_spec=spec, inputs=inputs)
+def test_requests_are_the_official_ones(address, stub):
+    for which, spec in (
+        ({}, {}),
+        ({"version": 3}, {"version": {"value": 3}}),
+        ({"label": "b"}, {"version_label": "b"}),
+    ):
+        with ServingClient(address, **which) as client:
+            client.translate(["a"])
+        spec |= {"name": "default", "signature_name": "translate"}
+        inputs = {"text": tf.make_tensor_proto([b"a"])}
+        assert stub.requests[-1] == predict_pb2.PredictRequest(model_spec=spec, inputs=inputs)

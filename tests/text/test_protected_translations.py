@@ -194,13 +194,8 @@ def test_what_is_protected_is_part_of_a_translator():
     translator = protecting(protect=OWN)
     assert translator.to_metadata()["protect"] == OWN
     assert translator.replace(max_source_length=9).protection.protect == OWN
-    for protect, error, message in (
-        (("urls",), ValueError, "'urls' is none of"),
-        (("(",), ValueError, "RE2 cannot read"),
-        ("url", TypeError, r"must be a list of str\. Received: 'url'"),
-    ):
-        with pytest.raises(error, match=message):
-            protecting(protect=protect)
+    with pytest.raises(ValueError, match="RE2 cannot read"):
+        protecting(protect=("(",))
 
 
 def test_models_without_slots_leave_all_as_it_is():

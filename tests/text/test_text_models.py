@@ -42,11 +42,19 @@ def test_labels_are_the_softmax_of_the_model(models):
     assert len({classification.label for classification in found}) > 1, "it ignores the text"
 
 
-def test_regress_is_the_probability_of_the_second_of_two_labels():
+def test_tensorflow_servings_own_methods_give_the_same_probabilities():
+    """Classify those of all labels in their order, Regress that of the second of two."""
     two = classifier(labels=["pt", "en"])
+    expected = [[one.probabilities[label] for label in ("pt", "en")] for one in two.classify(LINES)]
+    classified = answers(two, "classify_examples", LINES)
+    assert (classified["classes"] == [b"pt", b"en"]).all()
+    np.testing.assert_allclose(classified["scores"], expected, atol=1e-5)
     outputs = answers(two, "regress_examples", LINES)["outputs"]
-    expected = [found.probabilities["en"] for found in two.classify(LINES)]
-    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    np.testing.assert_allclose(outputs, np.array(expected)[:, 1], atol=1e-5)
+    other = tf.train.Example()
+    other.features.feature["sentence"].bytes_list.value.append(b"Bom dia")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text"):
+        two.signatures["classify_examples"](tf.constant([other.SerializeToString()]))
 
 
 def test_greedy_completion_is_the_full_forward_pass_repeated(models):

@@ -118,11 +118,11 @@ def config_fields(config: dict[str, Any]) -> dict[str, Any]:
             f"{', '.join(ACTIVATIONS)}"
         )
     return {
-        "encoder_layers": _count(config, "encoder_layers"),
-        "decoder_layers": _count(config, "decoder_layers"),
-        "d_model": _count(config, "d_model"),
-        "num_heads": _count(config, "encoder_attention_heads"),
-        "dff": _count(config, "encoder_ffn_dim"),
+        "encoder_layers": config.get("encoder_layers"),  # `TransformerConfig` checks the numbers
+        "decoder_layers": config.get("decoder_layers"),
+        "d_model": config.get("d_model"),
+        "num_heads": config.get("encoder_attention_heads"),
+        "dff": config.get("encoder_ffn_dim"),
         "activation": ACTIVATIONS[activation],
         "embedding_scale": bool(config.get("scale_embedding", False)),
         "joint_vocab": bool(config.get("share_encoder_decoder_embeddings", True)),
@@ -196,23 +196,26 @@ def _checked(array: np.ndarray, weight: Weight, vocabulary: Vocabulary | None) -
 
 
 def _vocabularies(folder, options):
-    source = _vocabulary(folder / VOCABULARY, _count(options, "vocab_size"), options)
+    if missing := [name for name in ("vocab_size", "pad_token_id") if name not in options]:
+        raise PresetError(f"config.json has no {missing[0]}")
+    size = options["vocab_size"]
+    source = _vocabulary(folder / VOCABULARY, size, options)
     if not (folder / SECOND).exists():
         return {"source": source, "target": source}
-    size = options.get("decoder_vocab_size") or options["vocab_size"]
+    size = options.get("decoder_vocab_size", size)
     return {"source": source, "target": _vocabulary(folder / SECOND, size, options)}
 
 
 def _vocabulary(path, size, options):
     ids = _object(path)
-    if wrong := [i for i in ids.values() if type(i) is not int or not 0 <= i < size]:
-        raise PresetError(f"{path.name} has the id {wrong[0]!r}, the model {size} embeddings")
+    if (most := max(ids.values(), default=0)) >= size:
+        raise PresetError(f"{path.name} has the id {most}, the model {size} embeddings")
     if missing := [piece for piece in ("</s>", "<unk>") if piece not in ids]:
         raise PresetError(f"{path.name} has no piece {missing[0]}")
     pieces = [""] * size
     for piece, number in ids.items():
         pieces[number] = piece
-    padding, unknown, end = _count(options, "pad_token_id", 0), ids["<unk>"], ids["</s>"]
+    padding, unknown, end = options["pad_token_id"], ids["<unk>"], ids["</s>"]
     start = options.get("decoder_start_token_id", padding)
     rest = [i for i in range(size) if i not in (padding, unknown, end)]
     return Vocabulary(pieces, np.array([padding, unknown, start, end, *rest]))
@@ -238,13 +241,6 @@ def _without_effect(options):
             notes.append(f"{option}: {value} has no effect here")
     # Padding is never produced anyway; with a bias it would leave the softmax too.
     return sorted(banned - {options.get("pad_token_id")}), notes
-
-
-def _count(options, name, least=1):
-    value = options.get(name)
-    if type(value) is not int or value < least:
-        raise PresetError(f"config.json: {name} must be at least {least}. Received: {value!r}")
-    return value
 
 
 def _object(path):
