@@ -10,12 +10,12 @@ from keras_tfmr.decoding import DecodingConfig, Examples, search
 CONFIG = {field.name for field in dataclasses.fields(DecodingConfig)}
 
 
-def decode(step, cache, *, choose=None, num_certain=None, **given):
+def decode(step, state, *, choose=None, num_certain=None, **given):
     """A `search`, given fields of its config and of its examples; greedy, with no penalty."""
     fields = {"num_beams": 1, "length_penalty": 0.0}
     fields |= {name: given.pop(name) for name in CONFIG & {*given}}
     options = {"choose": choose, "num_certain": num_certain}
-    return search(step, cache, DecodingConfig(**fields), Examples(**given), **options)
+    return search(step, state, DecodingConfig(**fields), Examples(**given), **options)
 
 
 def normalise(logits):

@@ -1,6 +1,6 @@
 """Greedy decoding, beam search and sampling over a `DecodingStep`.
 
-What enters: a step and its first cache, a `DecodingConfig`, the `Examples` of a batch, and for
+What enters: a step and its first state, a `DecodingConfig`, the `Examples` of a batch, and for
 sampling a `Sampling`; each checks itself. What leaves: a `DecodingResult`. A search
 knows nothing of layers. It runs eagerly, inside `tf.function`, in a SavedModel, under XLA and under
 `jax.jit`.

@@ -1,6 +1,6 @@
 """The loop of a search, which adds one token after the other to the hypotheses of a batch.
 
-What enters is a `DecodingStep` with its first cache, and `Constraints`; what leaves is a
+What enters is a `DecodingStep` with its first state, and `Constraints`; what leaves is a
 `DecodingResult`. What a hypothesis is, and how a token is added to it, `searches` says.
 """
 
@@ -15,7 +15,7 @@ from keras_tfmr.decoding.result import DecodingResult, lengths_of
 from keras_tfmr.decoding.step import DecodingStep, select_rows
 
 # While the batch shrinks, examples that have ended leave it as soon as a quarter has, and so many:
-# to leave costs a copy of the caches.
+# to leave costs a copy of the state.
 SHRINK_THRESHOLD = 4
 
 
@@ -24,7 +24,7 @@ class Search:
 
     The hypotheses are nested tensors `[batch, ...]`. A subclass defines them, and
         `start()`: those before the first token;
-        `extend(position, cache, hypotheses)`: all three after one more token;
+        `extend(position, state, hypotheses)`: all three after one more token;
         `unfinished(hypotheses)`: bool `[batch]`, which examples may still change;
         `result(hypotheses)`: ids `[batch, n, length]`, log-probabilities and scores `[batch, n]`;
         `prepare()`, optional: sets what all steps of the loop share.
@@ -44,12 +44,12 @@ class Search:
     def prepare(self):
         pass
 
-    def decode(self, cache):
-        """The `DecodingResult` of the search that starts with this cache."""
-        cache = tree.map_structure(ops.convert_to_tensor, cache)
+    def decode(self, state):
+        """The `DecodingResult` of the search that starts with this state."""
+        state = tree.map_structure(ops.convert_to_tensor, state)
         if type(self.step).reorder is DecodingStep.reorder:
-            self._check_rows(cache)
-        loop = ops.zeros((), "int32"), cache, self.start()
+            self._check_rows(state)
+        loop = ops.zeros((), "int32"), state, self.start()
         if self.examples.shape[0] == 0:  # JAX cannot take rows of an empty batch
             result = self.result(loop[2])
         elif self.step.shrinks:
@@ -60,51 +60,51 @@ class Search:
         ids = ops.where(log_probs[:, :, None] > -np.inf, ids, 0)  # a missing hypothesis
         return DecodingResult(ids, lengths_of(ids), log_probs, scores)
 
-    def _check_rows(self, cache):
-        """A ValueError if a cache without a `reorder` of its own has other rows than hypotheses."""
+    def _check_rows(self, state):
+        """A ValueError if a state without a `reorder` of its own has other rows than hypotheses."""
         rows = self.constraints.rows()
-        for leaf in tree.flatten(cache):
+        for leaf in tree.flatten(state):
             if len(leaf.shape) and not _checks.fits(leaf.shape[0], rows):
                 raise ValueError(
-                    f"Each tensor of the cache must have batch * num_beams={rows} rows; "
+                    f"Each tensor of the state must have batch * num_beams={rows} rows; "
                     f"received shape {tuple(leaf.shape)}"
                 )
 
     def _run(self, *loop, few=0):
         """Adds tokens until at most `few` examples are unfinished."""
 
-        def going(position, cache, hypotheses):
+        def going(position, state, hypotheses):
             return ops.sum(ops.cast(self.unfinished(hypotheses), "int32")) > few
 
         return ops.while_loop(going, self.extend, loop)
 
-    def _run_shrinking(self, position, cache, hypotheses):
+    def _run_shrinking(self, position, state, hypotheses):
         """Runs of some steps, each for the examples that have not ended.
 
         The size of the batch is known at run time only, so that one traced loop serves all.
         """
 
-        def run(examples, position, cache, hypotheses, results):
+        def run(examples, position, state, hypotheses, results):
             left, count = self._of(examples), ops.shape(examples)[0]
             # ops.maximum would make them integers of floatx's width.
             leaving = ops.where(
                 count > 4 * SHRINK_THRESHOLD, count // 4, np.int32(SHRINK_THRESHOLD)
             )
             few = ops.where(count > leaving, count - leaving, np.int32(0))
-            position, cache, hypotheses = left._run(position, cache, hypotheses, few=few)
+            position, state, hypotheses = left._run(position, state, hypotheses, few=few)
             results = tree.map_structure(
                 lambda old, new: ops.scatter_update(old, examples[:, None], new),
                 results,
                 left.result(hypotheses),
             )
             going_on = ops.nonzero(left.unfinished(hypotheses))[0]  # places in `examples`
-            cache = left.step.select_state(cache, going_on)
+            state = left.step.select_state(state, going_on)
             hypotheses = select_rows(hypotheses, going_on)
-            return take(examples, going_on), position, cache, hypotheses, results
+            return take(examples, going_on), position, state, hypotheses, results
 
         examples = ops.nonzero(self.unfinished(hypotheses))[0]
-        cache = self.step.select_state(cache, examples)
-        first = position, cache, select_rows(hypotheses, examples)
+        state = self.step.select_state(state, examples)
+        first = position, state, select_rows(hypotheses, examples)
         loop = (examples, *first, self.result(hypotheses))
         return ops.while_loop(lambda left, *_: ops.shape(left)[0] > 0, run, loop)[-1]
 

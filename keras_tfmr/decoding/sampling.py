@@ -52,7 +52,7 @@ class Sampling:
 
     >>> from keras_tfmr.decoding import DecodingConfig, Examples, search
     >>> log_probs = ops.log(ops.array([[0.02, 0.5, 0.4, 0.08]]))
-    >>> step = lambda tokens, cache: (ops.repeat(log_probs, 2, axis=0), cache)
+    >>> step = lambda tokens, state: (ops.repeat(log_probs, 2, axis=0), state)
     >>> noise, temperature = ops.array([[0.9, 0.9], [0.9, 0.9]]), ops.array([0.0, 1.0])
     >>> result = search(step, (), DecodingConfig(num_beams=1, max_length=2),
     ...     Examples(bos_ids=[0, 0], eos_id=3),

@@ -26,7 +26,7 @@ from keras_tfmr.decoding.topk import most_probable, top_sums
 
 def search(
     step: DecodingStep | StepFunction,
-    cache: Nested,
+    state: Nested,
     config: DecodingConfig,
     examples: Examples,
     *,
@@ -42,11 +42,11 @@ def search(
     every step, or another that `choose` chooses.
 
     Args:
-        step: A `DecodingStep`, or a function `step(tokens, cache) -> (log_probs, cache)`. It takes
+        step: A `DecodingStep`, or a function `step(tokens, state) -> (log_probs, state)`. It takes
             the last token of each row, int32 `[rows]`, and returns the normalised log-probabilities
             of the next, float32 `[rows, vocab]`, where rows = batch * num_beams, the beams of an
             example side by side.
-        cache: Nested tensors for `step`, each `[rows, ...]` or of rank 0, unless the step has its
+        state: Nested tensors for `step`, each `[rows, ...]` or of rank 0, unless the step has its
             own `reorder`. What does not differ between beams belongs in the step.
         config: A `DecodingConfig`: lengths, beams, length penalty. A search leaves its
             `max_length_ratio` and `max_length_extra` to `max_lengths` of the examples.
@@ -72,7 +72,7 @@ def search(
         TypeError: If `step`, `config` or `examples` is something else.
 
     >>> bigrams = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
-    >>> step = lambda tokens, cache: (ops.take(bigrams, tokens, axis=0), cache)
+    >>> step = lambda tokens, state: (ops.take(bigrams, tokens, axis=0), state)
     >>> config = DecodingConfig(num_beams=3, num_return_sequences=2, max_length=4)
     >>> examples = Examples(bos_ids=[0], eos_id=1)
     >>> np.array(search(step, (), config, examples).ids).tolist()
@@ -103,10 +103,10 @@ def search(
     if choose is not None:
         if config.num_beams > 1:
             raise ValueError(f"`choose` needs num_beams=1; received {config.num_beams}")
-        return ChosenSearch(step, constraints, choose).decode(cache)
+        return ChosenSearch(step, constraints, choose).decode(state)
     if config.num_beams == 1:  # needs neither a selection nor a list of finished hypotheses
-        return SingleSearch(step, constraints).decode(cache)
-    return BeamSearch(step, constraints, certain).decode(cache)
+        return SingleSearch(step, constraints).decode(state)
+    return BeamSearch(step, constraints, certain).decode(state)
 
 
 class SingleHypotheses(NamedTuple):
@@ -144,10 +144,10 @@ class SingleSearch(Search):
     def unfinished(self, hypotheses):
         return hypotheses.alive
 
-    def extend(self, position, cache, hypotheses):
+    def extend(self, position, state, hypotheses):
         """One token more on every hypothesis that is alive."""
         alive, tokens, ids, total, pending = hypotheses
-        values, normaliser, cache = self.step.unnormalised(tokens, cache)  # [batch, vocab]
+        values, normaliser, state = self.step.unnormalised(tokens, state)  # [batch, vocab]
         values = self.constraints.constrain(values, position, pending)
         tokens, gained = self.choose(values, normaliser, position)  # [batch] each
         tokens = ops.where(alive, tokens, 0)
@@ -158,7 +158,7 @@ class SingleSearch(Search):
         ids = ops.where(ops.equal(self.columns, position), tokens[:, None], ids)  # [batch, length]
         alive = alive & ~ended & (total > -np.inf)
         pending = self.constraints.remaining(pending, tokens)
-        return position + 1, cache, SingleHypotheses(alive, tokens, ids, total, pending)
+        return position + 1, state, SingleHypotheses(alive, tokens, ids, total, pending)
 
     def result(self, hypotheses):
         ids, log_probs = hypotheses.ids[:, None], hypotheses.log_probs[:, None]
@@ -263,17 +263,17 @@ class BeamSearch(Search):
         bound = hypotheses.log_probs[:, 0] / self.best_penalty  # [batch]
         return bound > ops.take(hypotheses.finished_scores, self.worst_certain, axis=1)
 
-    def extend(self, position, cache, hypotheses):
+    def extend(self, position, state, hypotheses):
         """One token more on every unfinished hypothesis."""
         beams, n, length = self.num_beams, self.n, position + 1
-        values, normaliser, cache = self.step.unnormalised(
-            ops.reshape(hypotheses.tokens, (-1,)), cache
+        values, normaliser, state = self.step.unnormalised(
+            ops.reshape(hypotheses.tokens, (-1,)), state
         )  # [batch * beams, vocab]
         values = self.constraints.constrain(values, position, hypotheses.pending)
         so_far = hypotheses.log_probs - ops.reshape(normaliser, (-1, beams))
 
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
-        # The parents are rows of `cache`.
+        # The parents are rows of `state`.
         totals, parents, tokens = top_sums(
             so_far, values, 2 * beams, self.example
         )  # [batch, 2 * beams] each
@@ -296,7 +296,7 @@ class BeamSearch(Search):
         log_probs, chosen = ops.top_k(ops.where(ended, -np.inf, totals), beams)  # [batch, beams]
         chosen = chosen + self.example * (2 * beams)
         parents, tokens = _take(parents, chosen), _take(tokens, chosen)  # [batch, beams]
-        cache = self.step.reorder(cache, ops.reshape(parents, (-1,)))
+        state = self.step.reorder(state, ops.reshape(parents, (-1,)))
         pending = tree.map_structure(lambda slots: _take(slots, parents), hypotheses.pending)
         hypotheses = BeamHypotheses(
             ids=_take(ids, chosen),
@@ -307,7 +307,7 @@ class BeamSearch(Search):
             finished_log_probs=_take(all_log_probs, best),
             finished_scores=scores,
         )
-        return length, cache, hypotheses
+        return length, state, hypotheses
 
     def result(self, hypotheses):
         return hypotheses[-3:]

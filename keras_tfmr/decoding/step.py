@@ -1,4 +1,4 @@
-"""A search's view of a model: one step, and a cache that follows the hypotheses."""
+"""A search's view of a model: one step, and a state that follows the hypotheses."""
 
 import abc
 from collections.abc import Callable
@@ -13,8 +13,8 @@ from keras_tfmr.config import Nested, Tensor
 class DecodingStep(abc.ABC):
     """One more token for each hypothesis: all that a search knows of a model.
 
-    A subclass must implement `next`. The defaults of the other methods suit a cache whose leaves
-    are `[rows, ...]`. The decoders also accept a plain function `step(tokens, cache)`.
+    A subclass must implement `next`. The defaults of the other methods suit a state whose leaves
+    are `[rows, ...]`. The decoders also accept a plain function `step(tokens, state)`.
 
     Rows are the hypotheses of all examples: rows = batch * num_beams, the beams of an example side
     by side.
@@ -24,13 +24,13 @@ class DecodingStep(abc.ABC):
             if only the run of a graph knows it; hypotheses then end there.
         num_beams: The number of hypotheses that it was started for; None for any number.
         shrinks: Whether shapes may change during a search. If so, examples that have ended leave
-            the batch, and a cache may grow: the time depends on the lengths that are decoded, not
+            the batch, and the state may grow: the time depends on the lengths that are decoded, not
             on the greatest. XLA and JAX need fixed shapes.
 
     >>> class Bigrams(DecodingStep):
     ...     table = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
-    ...     def next(self, tokens, cache):
-    ...         return ops.take(self.table, tokens, axis=0), cache
+    ...     def next(self, tokens, state):
+    ...         return ops.take(self.table, tokens, axis=0), state
     >>> from keras_tfmr.decoding import DecodingConfig, Examples, search
     >>> config = DecodingConfig(num_beams=1, max_length=4)
     >>> np.array(search(Bigrams(), (), config, Examples([0], eos_id=1)).ids).tolist()
@@ -42,43 +42,43 @@ class DecodingStep(abc.ABC):
     shrinks: bool = False
 
     @abc.abstractmethod
-    def next(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Nested]:
+    def next(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Nested]:
         """Decodes one more token.
 
         Args:
             tokens: int32 `[rows]`, the last token of each row.
-            cache: Nested tensors; dtypes stay the same, and shapes unless the step
+            state: Nested tensors; dtypes stay the same, and shapes unless the step
                 `shrinks`.
 
         Returns:
             float32 `[rows, vocab]`, the normalised log-probabilities of the next token, and the
-            next cache.
+            next state.
         """
 
-    def unnormalised(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Tensor, Nested]:
+    def unnormalised(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Tensor, Nested]:
         """As `next`, for a search that needs few of the log-probabilities.
 
         Returns:
             float32 `[rows, vocab]`; float32 `[rows, 1]`, what to take off each row to get its
-            log-probabilities; and the next cache. By default, the log-probabilities of `next` and
+            log-probabilities; and the next state. By default, the log-probabilities of `next` and
             zeros.
         """
-        log_probs, cache = self.next(tokens, cache)
-        return log_probs, ops.zeros_like(log_probs[..., :1]), cache
+        log_probs, state = self.next(tokens, state)
+        return log_probs, ops.zeros_like(log_probs[..., :1]), state
 
-    def reorder(self, cache: Nested, rows: Tensor) -> Nested:
-        """The cache in which each row continues another row of its example, int32 `[rows]`.
+    def reorder(self, state: Nested, rows: Tensor) -> Nested:
+        """The state in which each row continues another row of its example, int32 `[rows]`.
 
         By default, takes these rows of every leaf, except leaves of rank 0.
         """
-        return select_rows(cache, rows)
+        return select_rows(state, rows)
 
     def select_step(self, examples: Tensor) -> "DecodingStep":
         """The step for some of the examples, int32 `[n]`; used if it `shrinks`."""
         raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `select_step`")
 
-    def select_state(self, cache: Nested, examples: Tensor) -> Nested:
-        """The cache of some of the examples, int32 `[n]`; used if the step `shrinks`."""
+    def select_state(self, state: Nested, examples: Tensor) -> Nested:
+        """The state of some of the examples, int32 `[n]`; used if the step `shrinks`."""
         raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `select_state`")
 
 
@@ -86,7 +86,7 @@ StepFunction = Callable[[Tensor, Nested], tuple[Tensor, Nested]]
 
 
 class FunctionStep(DecodingStep):
-    """A plain function `step(tokens, cache) -> (log_probs, cache)` as a `DecodingStep`.
+    """A plain function `step(tokens, state) -> (log_probs, state)` as a `DecodingStep`.
 
     Args:
         function: The function.
@@ -103,7 +103,7 @@ class FunctionStep(DecodingStep):
     ) -> None:
         if not callable(function):
             raise TypeError(
-                "`step` must be a DecodingStep or a function step(tokens, cache). "
+                "`step` must be a DecodingStep or a function step(tokens, state). "
                 f"Received: {type(function).__name__}"
             )
         self.function = function
@@ -112,8 +112,8 @@ class FunctionStep(DecodingStep):
         if num_beams is not None:
             self.num_beams = _checks.integer("num_beams", num_beams, 1)
 
-    def next(self, tokens: Tensor, cache: Nested) -> tuple[Tensor, Nested]:
-        return self.function(tokens, cache)
+    def next(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Nested]:
+        return self.function(tokens, state)
 
 
 def select_rows(tensors, rows):

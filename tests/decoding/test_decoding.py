@@ -14,10 +14,10 @@ END = 1
 
 
 def search(model, beams, n=1, limits=None, **options):
-    step, cache = model.start(beams)
+    step, state = model.start(beams)
     options = {"eos_id": END, "bos_ids": np.zeros(model.batch, "int32"), **options}
     return decode(
-        step, cache, num_beams=beams, num_return_sequences=n, max_lengths=limits, **options
+        step, state, num_beams=beams, num_return_sequences=n, max_lengths=limits, **options
     )
 
 
@@ -93,7 +93,7 @@ def test_a_hypothesis_that_nothing_can_continue_is_missing(way, prefix, tokens):
     table = np.full((5, 5), -np.inf, "float32")
     table[0, 2:4], table[2, END], table[3, END], table[4, END] = (-0.1, -9.0), 0.0, -0.5, 0.0
     found = decode(
-        lambda tokens, cache: (ops.take(table, tokens, axis=0), cache), (), bos_ids=[0],
+        lambda tokens, state: (ops.take(table, tokens, axis=0), state), (), bos_ids=[0],
         eos_id=END, min_length=2 if prefix == [3] else 3, max_length=4, prefix=[prefix], **way,
     )  # fmt: skip
     (found, log_prob, score), *_ = hypotheses(found, 0)
@@ -143,7 +143,7 @@ def test_no_rows_and_few_hypotheses():
 def test_large_vocabulary_selection_equals_sorting():
     table = normalise(np.random.default_rng(0).normal(size=(4 * 3, 8000)))
     found = decode(
-        lambda tokens, cache: (ops.convert_to_tensor(table), cache), (), bos_ids=[2] * 4, eos_id=3,
+        lambda tokens, state: (ops.convert_to_tensor(table), state), (), bos_ids=[2] * 4, eos_id=3,
         num_beams=3, num_return_sequences=3, max_length=1,
     )  # fmt: skip
     order = np.argsort(-table[::3, 1:], axis=-1)[:, :3] + 1  # of the first beam of each example
@@ -170,14 +170,14 @@ def test_a_search_for_n_that_needs_one_is_the_search_for_one(seed):
     model = HashModel(vocab=9, batch=5, seed=seed, sharpness=2.5)
     counts = []
     for n, certain in ((1, None), (4, ops.convert_to_tensor(1)), (4, None)):
-        (step, cache), steps = model.start(4), []
+        (step, state), steps = model.start(4), []
 
-        def counted(tokens, cache, step=step, steps=steps):
+        def counted(tokens, state, step=step, steps=steps):
             steps.append(1)
-            return step(tokens, cache)
+            return step(tokens, state)
 
         result = decode(
-            counted, cache, bos_ids=np.zeros(5, "int32"), eos_id=END, num_beams=4, max_length=30,
+            counted, state, bos_ids=np.zeros(5, "int32"), eos_id=END, num_beams=4, max_length=30,
             length_penalty=0.6, num_return_sequences=n, num_certain=certain,
         )  # fmt: skip
         counts.append((len(steps), [hypotheses(result, example)[0] for example in range(5)]))

@@ -19,8 +19,8 @@ ONE_BEAM = CONFIG.replace(num_beams=1, num_return_sequences=1)
 EXAMPLES = Examples([2, 2], END)
 
 
-def step(tokens, cache, table=TABLE):
-    return ops.convert_to_tensor(table), cache
+def step(tokens, state, table=TABLE):
+    return ops.convert_to_tensor(table), state
 
 
 # What each callable takes, and beside it what it must not take.
@@ -59,8 +59,8 @@ RANGES = {
     },
     decoding.search: {
         "step": (step, ("step", FunctionStep(step, max_length=3), FunctionStep(step, num_beams=3),
-                        lambda tokens, cache: step(tokens, cache, TABLE[:3]))),
-        "cache": (np.zeros((4, 1), "float32"), (np.zeros((2, 1)), np.zeros((6, 1)))),
+                        lambda tokens, state: step(tokens, state, TABLE[:3]))),
+        "state": (np.zeros((4, 1), "float32"), (np.zeros((2, 1)), np.zeros((6, 1)))),
         "config": (CONFIG, ({},)),
         "examples": (EXAMPLES, ({}, Examples([2, VOCAB], END), Examples([2, 2], VOCAB),
                                 Examples([2, 2], END, max_lengths=[4, 5]))),
@@ -110,8 +110,8 @@ def test_no_number_comes_back_from_outside_a_range(function):
     ],
 )
 def test_a_choice_is_one_token_for_each_row(choose, said):
-    def of_two(tokens, cache):
-        return step(tokens, cache, TABLE[:2])
+    def of_two(tokens, state):
+        return step(tokens, state, TABLE[:2])
 
     with pytest.raises(ValueError, match=said):
         decoding.search(of_two, (), ONE_BEAM, EXAMPLES, choose=choose)
