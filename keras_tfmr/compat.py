@@ -1,4 +1,12 @@
-"""All uses of other packages' private API, each with the reason and what would replace it.
+"""The private API of other packages that `keras_tfmr` uses, and what would replace it.
+
+- Keras: the mask that a tensor carries, and the list of all layers inside a layer.
+- TensorFlow: two attributes of graphs, the list of all ops, runs of a session without Python's
+  checks, the options of function calls, and the op that multiplies integers.
+- tensorflow-text: the resource that holds a SentencePiece model.
+
+Each function says why it needs it. `usable_cores` and `take` use public API alone, which differs
+between versions of Python and between backends.
 
 Tried with Keras 3.15.1, TensorFlow 2.20 and 2.21, tensorflow-text 2.20.0 and 2.21.1.
 """
