@@ -119,8 +119,7 @@ class LanguageModel(FunctionalModel):
         if self.why_not_cached() is None:
             step, state = CachedStep.of_layers(self.graph, num_beams, max_length).after(prompt)
         else:
-            step = WholeSequenceStep(self.graph, num_beams, max_length)
-            step.max_length = length - 1 + max_length
+            step = WholeSequenceStep(self.graph, num_beams, max_length, before=length - 1)
             state = step.start(ops.shape(prompt)[0])
         return step, state, *rest_of(prompt, state["length"])
 

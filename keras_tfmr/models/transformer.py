@@ -63,8 +63,10 @@ def Transformer(  # noqa: N802  (named like the models of keras.applications)
     else:
         source = embedding(config, config.source_vocab, "source_embedding", dtype)
         target = embedding(config, config.target_vocab, "target_embedding", dtype)
-    encoder = Encoder(config.encoder_layers, name="encoder", **layer_options(config, True, dtype))
-    decoder = Decoder(config.decoder_layers, name="decoder", **layer_options(config, False, dtype))
+    options = layer_options(config, bidirectional=True, dtype=dtype)
+    encoder = Encoder(config.encoder_layers, name="encoder", **options)
+    options = layer_options(config, bidirectional=False, dtype=dtype)
+    decoder = Decoder(config.decoder_layers, name="decoder", **options)
 
     context = encoder(source(source_ids))  # [batch, source, d_model]
     x = decoder(target(target_ids), context)  # [batch, target, d_model]
@@ -96,7 +98,7 @@ def TransformerLanguageModel(  # noqa: N802
     _checks.instance("config", config, TransformerConfig)
     token_ids = keras.Input((None,), dtype="int32", name="token_ids")
     tokens = embedding(config, config.target_vocab, "embedding", dtype)
-    options = layer_options(config, False, dtype)
+    options = layer_options(config, bidirectional=False, dtype=dtype)
     decoder = CausalDecoder(config.decoder_layers, name="decoder", **options)
 
     x = decoder(tokens(token_ids))  # [batch, length, d_model]
@@ -126,7 +128,8 @@ def TransformerClassifier(  # noqa: N802
     _checks.instance("config", config, TransformerConfig)
     token_ids = keras.Input((None,), dtype="int32", name="token_ids")
     tokens = embedding(config, config.source_vocab, "embedding", dtype)
-    encoder = Encoder(config.encoder_layers, name="encoder", **layer_options(config, True, dtype))
+    options = layer_options(config, bidirectional=True, dtype=dtype)
+    encoder = Encoder(config.encoder_layers, name="encoder", **options)
 
     x = encoder(tokens(token_ids))  # [batch, length, d_model]
     x = MeanOverTokens(dtype=dtype, name="mean")(x)  # [batch, d_model]
@@ -158,7 +161,7 @@ def embedding(config, vocab_size, name, dtype):
     )
 
 
-def layer_options(config, bidirectional, dtype):
+def layer_options(config, *, bidirectional, dtype):
     """The options of an `Encoder` (bidirectional) or a decoder, but the number of layers."""
     return {
         "d_model": config.d_model,

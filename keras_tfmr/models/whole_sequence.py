@@ -16,14 +16,15 @@ class WholeSequenceStep(DecodingStep):
         graph: The `Graph` of a model.
         num_beams, max_length: As for `TranslationModel.start`.
         context, mask: What `Graph.encoded` gave, if the decoder has a context.
+        before: The number of tokens to decode before these, those of a prompt.
 
     The state is `ids` int32 `[rows, max_length]`, the tokens fed so far with padding behind them,
     and their number, an int32 scalar.
     """
 
-    def __init__(self, graph, num_beams, max_length, context=None, mask=None):
+    def __init__(self, graph, num_beams, max_length, context=None, mask=None, before=0):
         self.num_beams = _checks.integer("num_beams", num_beams, 1)
-        self.max_length = _checks.integer("max_length", max_length, 1)
+        self.max_length = before + _checks.integer("max_length", max_length, 1)
         self.graph = graph
         self.context = None if context is None else ops.repeat(context, num_beams, axis=0)
         self.mask = None if mask is None else ops.repeat(mask, num_beams, axis=0)
