@@ -26,13 +26,15 @@ def blocks(page, language):
 
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guide/*.md"))]
 PROGRAMS = {page: blocks(page, "python") for page in PAGES if blocks(page, "python")}
+# [(program, what the page says that it prints)] of a page.
+SHOWN = re.compile(r"^```python\n((?:(?!```).*\n)*)```\n\n```text\n(.*?)^```", re.M | re.S)
 # The programs of these pages ask a server; those of the last train one first.
 ASK = [page for page, found in PROGRAMS.items() if any("8500" in block for block in found)]
 BOTH = "docs/guide/from_layers.md"
 
 
 @pytest.mark.parametrize("page", [page for page in PROGRAMS if page not in ASK or page == BOTH])
-def test_the_programs_of(page, tmp_path, monkeypatch, translator, version):
+def test_the_programs_of(page, tmp_path, monkeypatch, translator, version, capsys):
     """With a tiny translator in place of others, and its export in place of theirs."""
     (tmp_path / "training").symlink_to(ROOT / "training")
     monkeypatch.chdir(tmp_path)
@@ -43,6 +45,9 @@ def test_the_programs_of(page, tmp_path, monkeypatch, translator, version):
     program = [block for block in PROGRAMS[page] if "8500" not in block]
     shorter = "\n".join(program).replace("epochs=15", "epochs=1")
     exec(shorter, {"__name__": "__main__"})
+    out = capsys.readouterr().out
+    for program, shown in SHOWN.findall((ROOT / page).read_text()):
+        assert "8500" in program or shown in out
 
 
 def printed(command, folder, timeout=60):

@@ -10,8 +10,8 @@
 #SBATCH --open-mode=append
 set -euo pipefail
 
-# Two minutes before the time limit, SLURM sends TERM: the run writes a checkpoint and ends, and the
-# requeued job resumes it. The run folder must be on storage that all nodes mount.
+# Two minutes before the time limit, SLURM sends TERM: the run ends, and the requeued job resumes it
+# from its last checkpoint. The run folder must be on storage that all nodes mount.
 again() { scontrol requeue "$SLURM_JOB_ID"; }
 srun --kill-on-bad-exit=1 .venv/bin/python training/train_pt_en.py --cluster slurm \
     --data train.tsv --validation validation.tsv --output runs/translator --steps 100000 --set clip_norm=0 &&
