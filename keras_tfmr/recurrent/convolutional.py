@@ -150,6 +150,7 @@ class ConvolutionalEncoder(RecurrentLayer):
         self.context_stack.build(x_shape)
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
+        _checks.sequence_of_vectors("x", x.shape)
         x = ops.cast(x, self.compute_dtype)
         x = x + self.positions(ops.arange(ops.shape(x)[1], dtype="int32"))  # [batch, source, width]
         stacks = (self.alignment_stack, self.context_stack)

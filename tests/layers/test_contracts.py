@@ -46,7 +46,7 @@ CONTRACTS = [
         ),
         [X, CONTEXT], SCORES,
     ),
-    (partial(layers.GlobalSelfAttention, 2, 4, dropout_rate=0.1), [X], {}),
+    (partial(layers.GlobalSelfAttention, 2, 4, attention_dropout_rate=0.2), [X], {}),
     (partial(layers.CausalSelfAttention, 4, 4, num_kv_heads=2, use_bias=False), [X], {}),
     (partial(layers.CrossAttention, 2, 4, norm_first=True), [X, CONTEXT], SCORES),
     (partial(layers.FeedForward, 8, 16), [X], {}),
@@ -62,7 +62,12 @@ CONTRACTS = [
     (learned_positions, [IDS], dict(trains=False)),  # the bias is of the logits
     (partial(layers.AddPositions, 8), [X], dict(trains=False, **PLAIN)),
     (partial(layers.LMHead, 20), [X], {}),
-    (partial(layers.EncoderLayer, **SIZES), [X], SCORES),
+    (
+        partial(
+            layers.EncoderLayer, **SIZES, key_dim=4, num_kv_heads=2, attention_dropout_rate=0.2
+        ),
+        [X], SCORES,
+    ),
     (partial(layers.DecoderLayer, **SIZES), [X, CONTEXT], SCORES),
     (partial(layers.CausalDecoderLayer, **SIZES), [X], {}),
     (encoder_with_alibi, [X], SCORES),

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from helpers import random, randomize, to_numpy
 
-from keras_tfmr import LabelSmoothedCrossEntropy
+from keras_tfmr import LabelSmoothedCrossEntropy, recurrent
+from keras_tfmr.compat import flatten_layers
 from keras_tfmr.layers import CausalDecoder, Decoder, Encoder, LMHead, PositionalEmbedding
 from keras_tfmr.models import LanguageModel, Transformer, TransformerConfig, TranslationModel
 
@@ -173,9 +174,23 @@ def quantized(model):
         model.quantize("int8")
 
 
-@pytest.mark.parametrize("change", [with_lora, partly_frozen, quantized])
-def test_a_file_keeps_what_was_changed_after_it_was_made(change, tmp_path):
-    model = with_layers_between()
+def recurrent_in_bfloat16():
+    config = recurrent.RNNSearchConfig.preset("tiny", source_vocab=VOCAB, target_vocab=VOCAB)
+    with recurrent.dtype_policy("mixed_bfloat16"):
+        return recurrent.RNNSearchModel(config)
+
+
+@pytest.mark.parametrize(
+    "make, change",
+    [
+        (with_layers_between, with_lora),
+        (with_layers_between, partly_frozen),
+        (with_layers_between, quantized),
+        (recurrent_in_bfloat16, quantized),
+    ],
+)
+def test_a_file_keeps_what_was_changed_after_it_was_made(make, change, tmp_path):
+    model = make()
     randomize(model)
     before = to_numpy(model([SOURCE, TARGET]))
     change(model)
@@ -188,6 +203,11 @@ def test_a_file_keeps_what_was_changed_after_it_was_made(change, tmp_path):
         assert [(w.path, str(w.dtype)) for w in loaded.weights] == [
             (w.path, str(w.dtype)) for w in model.weights
         ]
+        policies = [
+            [layer.dtype_policy.name for layer in flatten_layers(each) if hasattr(layer, "kernel")]
+            for each in (model, loaded)
+        ]
+        assert policies[0] == policies[1]
         trainable = [weight.path for weight in model.trainable_weights]
         assert [weight.path for weight in loaded.trainable_weights] == trainable
         assert (len(trainable) < len(model.weights)) == (

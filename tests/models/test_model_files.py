@@ -3,8 +3,6 @@
 For models of one's own, and files on other backends, see test_functional.py.
 """
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
@@ -59,24 +57,3 @@ def test_loaded_in_a_fresh_process(name, fresh, tmp_path):
     (loaded,) = fresh(tmp_path / "model.keras", keras.tree.flatten(inputs))
     tolerance = POLICIES[policy]
     np.testing.assert_allclose(loaded, to_numpy(logits), atol=tolerance, rtol=tolerance)
-
-
-@pytest.mark.parametrize("name", ["classifier", "rnnsearch"])
-def test_a_quantised_model_is_loaded_again(name, tmp_path):
-    """With the dtype policies of its layers, which hold that they are quantised."""
-    inputs, policy, make = MODELS[name]
-    with recurrent.dtype_policy(policy), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras names each layer with nothing to quantise
-        model = make()
-        randomize(model)
-        model.quantize("int8")
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert any("int8" in str(weight.dtype) for weight in model.weights)
-    assert [str(w.dtype) for w in loaded.weights] == [str(w.dtype) for w in model.weights]
-    policies = [
-        [part.dtype_policy.name for part in each._flatten_layers() if hasattr(part, "kernel")]
-        for each in (model, loaded)
-    ]
-    assert policies[0] == policies[1]
-    np.testing.assert_allclose(to_numpy(loaded(inputs)), to_numpy(model(inputs)), atol=1e-5)
