@@ -20,9 +20,6 @@ def plot_positional_encoding(encoding):
     Args:
         encoding: float `[length, d_model]`, such as `SinusoidalPositions(d_model)(range(length))`.
 
-    Returns:
-        A Matplotlib figure.
-
     Raises:
         ValueError: If `encoding` has another rank.
 
@@ -57,9 +54,6 @@ def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=Non
         target_tokens: Strings, the rows of the maps.
         columns: Number of maps side by side.
         title: The title above all maps.
-
-    Returns:
-        A Matplotlib figure.
 
     Raises:
         ValueError: If the scores do not have a row and a column for each token.
@@ -105,9 +99,6 @@ def plot_word(scores, tokens, *, title=None):
         scores: float `[layers, heads, key]`, the token's weights between 0 and 1.
         tokens: Strings, one for each key.
         title: The title above the picture.
-
-    Returns:
-        A Matplotlib figure.
 
     Raises:
         ValueError: If the scores do not have a weight for each token.
@@ -180,9 +171,6 @@ def plot_curves(rows, *, scores=("bleu", "chrf"), title=None):
         scores: Names of the scores on validation texts.
         title: The title above all curves.
 
-    Returns:
-        A Matplotlib figure.
-
     >>> figure = plot_curves([{"minutes": 1, "loss": 5.0}, {"minutes": 2, "loss": 4.0, "bleu": 3}])
     >>> len(figure.axes)
     4
@@ -220,9 +208,6 @@ def plot_confusion(table, names):
     Args:
         table: int `[classes, classes]`: expected classes by found classes.
         names: The names of the classes.
-
-    Returns:
-        A Matplotlib figure.
 
     >>> plot_confusion(np.array([[3, 1], [0, 2]]), ["good", "bad"]).axes[0].get_xlabel()
     'found'

@@ -17,7 +17,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ _OF_PYTHON = frozenset({"PyFunc", "EagerPyFunc", "PyFuncStateless"})
 
 def problems_in_new_process(
     path: str | os.PathLike[str],
-    cases: Iterable[Case],
+    cases: Sequence[Case],
     tolerance: float = 1e-4,
     timeout: float = 1800,
 ) -> list[str]:
@@ -59,7 +59,7 @@ def problems_in_new_process(
     # A GPU belongs to the process that exports; the check needs none.
     environment = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
     command = [sys.executable, "-m", "keras_tfmr.export.check", os.fspath(path), str(tolerance)]
-    sent = pickle.dumps([tuple(case) for case in cases])
+    sent = pickle.dumps(cases)
     try:
         done = subprocess.run(
             command, input=sent, capture_output=True, env=environment, timeout=timeout
@@ -80,7 +80,7 @@ def main() -> None:
     print(json.dumps(problems_of(pathlib.Path(path), cases, float(tolerance))))
 
 
-def problems_of(path: pathlib.Path, cases: Iterable[Case], tolerance: float) -> list[str]:
+def problems_of(path: pathlib.Path, cases: Sequence[Case], tolerance: float) -> list[str]:
     """Checks a SavedModel in this process, which must have loaded no operations of others."""
     try:
         session = SavedSession(path)

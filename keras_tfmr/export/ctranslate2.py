@@ -39,7 +39,7 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     check_architecture(translator.model, "CTranslate2", COMMON)
     source, target = (_tokens(translator, side) for side in translator.tokenizers)
     longest = max(POSITIONS, translator.max_source_length, translator.config.max_length)
-    spec = ctranslate2_spec(translator.model, source, target, longest)
+    spec = _spec(translator.model, source, target, longest)
     spec.validate()
     spec.optimize()
     with _files.whole(path) as unfinished:
@@ -49,18 +49,8 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     return pathlib.Path(path)
 
 
-def ctranslate2_spec(model, source_tokens, target_tokens, longest=POSITIONS):
-    """A `ctranslate2.specs.TransformerSpec` of a model's weights.
-
-    Args:
-        model: A `TranslationModel`.
-        source_tokens: The name of every source id.
-        target_tokens: The name of every target id.
-        longest: Maximum number of positions of a sequence.
-
-    Raises:
-        ExportError: If CTranslate2 has no such architecture, or ctranslate2 is not installed.
-    """
+def _spec(model, source_tokens, target_tokens, longest):
+    """A `ctranslate2.specs.TransformerSpec` of a model's weights, for `longest` positions."""
     try:
         from ctranslate2.specs import common_spec, transformer_spec
     except ImportError as error:

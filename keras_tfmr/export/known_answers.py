@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_tfmr import compat
+from keras_tfmr.export.check import Case
 from keras_tfmr.export.warmup import BATCHES
 from keras_tfmr.precision import precision_of
 from keras_tfmr.signatures.inputs import utf8
@@ -34,14 +35,6 @@ ADVERSARIAL = (
 )
 
 
-class Case(NamedTuple):
-    """A request with its known answer: the name of a signature, and {name: array} of each."""
-
-    signature: str
-    inputs: dict[str, np.ndarray]
-    outputs: dict[str, np.ndarray]
-
-
 def record(text_model: Any) -> list[Case]:
     """Requests for every signature of a `TextModel`, with the answers that it gives in process."""
     plain = [text.encode() for text in TEXTS]
@@ -55,7 +48,7 @@ def record(text_model: Any) -> list[Case]:
             outputs = function(*map(tf.constant, inputs.values()))
         if rounded and text_model.declared[name].searched:
             outputs = {}
-        cases.append(Case(name, inputs, {alias: x.numpy() for alias, x in outputs.items()}))
+        cases.append((name, inputs, {alias: x.numpy() for alias, x in outputs.items()}))
     return cases
 
 

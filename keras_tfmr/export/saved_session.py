@@ -8,8 +8,6 @@ import tensorflow as tf
 
 from keras_tfmr import compat
 
-INIT_SIGNATURE = "__saved_model_init_op"
-
 
 class SavedSession:
     """A SavedModel loaded into its own session.
@@ -24,9 +22,6 @@ class SavedSession:
 
     Attributes:
         signatures: A dict from name to `SignatureDef`, without the initialiser.
-
-    Raises:
-        Whatever TensorFlow raises when the graph or its variables cannot be loaded.
     """
 
     def __init__(self, path, config=None):
@@ -34,34 +29,21 @@ class SavedSession:
         graph = tf.Graph()
         # Without soft placement, as in the server, so that pinned nodes fail here too.
         self.session = tf.compat.v1.Session(graph=graph, config=config)
-        try:
-            with graph.as_default():
-                load = tf.compat.v1.saved_model.load
-                self.meta_graph = load(self.session, ["serve"], str(path))
-        except BaseException:
-            self.session.close()
-            raise
+        with graph.as_default():
+            load = tf.compat.v1.saved_model.load
+            self.meta_graph = load(self.session, ["serve"], str(path))
         graph.finalize()
-        self.signatures = {
-            name: signature
-            for name, signature in sorted(self.meta_graph.signature_def.items())
-            if name != INIT_SIGNATURE
-        }
+        self.signatures = dict(sorted(self.meta_graph.signature_def.items()))
+        self.signatures.pop("__saved_model_init_op", None)
 
     def run(self, signature, inputs, outputs=None, timeout=None):
-        """Runs one signature.
+        """Runs one signature: {name of an output: array}, strings as bytes in an object array.
 
         Args:
             signature: Its name.
             inputs: A dict from input names to arrays.
             outputs: The names of outputs; None for all.
             timeout: Seconds that it may take, or None.
-
-        Returns:
-            A dict from output names to NumPy arrays; strings are bytes in an object array.
-
-        Raises:
-            tf.errors.OpError: If the run fails.
         """
         definition = self.signatures[signature]
         names = sorted(definition.outputs) if outputs is None else outputs

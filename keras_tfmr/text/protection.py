@@ -29,24 +29,22 @@ def is_blank(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.regex_full_match(texts, _BLANK)
 
 
-def checked(pattern: str) -> str:
-    """The pattern; a ValueError unless RE2 reads it, or if it can match nothing."""
-    try:
-        tf.strings.regex_full_match("", pattern)
-        empty = bool(tf.strings.regex_full_match("", without_borders(pattern)))
-    except tf.errors.InvalidArgumentError as error:
-        raise ValueError(f"RE2 cannot read the pattern {pattern!r}: {error.message}") from None
-    if empty:
-        raise ValueError(MATCHES_NOTHING.format(pattern))
-    return pattern
-
-
 def patterns(protect: Iterable[str]) -> str:
-    """One pattern for all that is protected: see `combined`; an error if RE2 cannot read one."""
+    """One pattern for all that is protected: see `combined`.
+
+    Raises:
+        ValueError: As `combined`; or if RE2 cannot read a pattern, or it can match nothing.
+    """
     pattern = combined(protect)  # which refuses a str, before it is taken for a list
-    for each in protect:
-        checked(PATTERNS.get(each, each))
-    return checked(pattern)
+    for each in (*(PATTERNS.get(each, each) for each in protect), pattern):
+        try:
+            tf.strings.regex_full_match("", each)
+            empty = bool(tf.strings.regex_full_match("", without_borders(each)))
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(f"RE2 cannot read the pattern {each!r}: {error.message}") from None
+        if empty:
+            raise ValueError(MATCHES_NOTHING.format(each))
+    return pattern
 
 
 def protect(

@@ -3,7 +3,6 @@
 import functools
 import io
 import itertools
-import os
 import pathlib
 import re
 import unicodedata
@@ -93,11 +92,8 @@ class Tokenizer(tf.Module):
         return sentencepiece.SentencePieceProcessor(model_proto=self.model_bytes)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes a SentencePiece model file atomically."""
-        path = pathlib.Path(path)
-        unfinished = path.with_name(path.name + ".unfinished")
-        unfinished.write_bytes(self.model_bytes)
-        os.replace(unfinished, path)
+        """Writes a SentencePiece model file."""
+        pathlib.Path(path).write_bytes(self.model_bytes)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:

@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_tfmr.text.protection import checked, protect, restore
+from keras_tfmr.text.protection import patterns, protect, restore
 from keras_tfmr.text.spans import DEFAULT, PATTERNS, SLOTS, combined, python_pattern
 
 # What is protected of each text, by its name.
@@ -94,9 +94,9 @@ def test_wrong_patterns_are_named():
     with pytest.raises(TypeError, match=r"must be a list of str\. Received: 'url'"):
         combined("url")
     with pytest.raises(ValueError, match=r"RE2 cannot read the pattern '\(a'"):
-        checked("(a")
+        patterns(["(a"])
     for pattern in ("a*", r"\b", r"\Bx?", "a|^", r"(?:\bx?)*$"):  # some match "" elsewhere only
-        for check in (checked, lambda own: python_pattern(["url", own])):
+        for check in (patterns, python_pattern):
             with pytest.raises(ValueError, match=r"must not match nothing.*Received: "):
-                check(pattern)
+                check(["url", pattern])
     assert spans_of("urls", combined(["(urls)"]))[1] == ["urls"]
