@@ -45,13 +45,8 @@ def problems_in_new_process(
 ) -> list[str]:
     """The problems that a new Python process finds with a SavedModel.
 
-    That the process crashes, or hangs for `timeout` seconds, is a problem.
-
-    Args:
-        path: The folder of the SavedModel.
-        cases: Requests with their answers.
-        tolerance: The greatest difference of a float from its known value.
-        timeout: Seconds.
+    That the process crashes, or hangs for `timeout` seconds, is a problem. The tolerance is the
+    greatest difference of a float from its known value.
     """
     # The package is found from where it was imported, whatever the working directory is.
     root = str(pathlib.Path(__file__).resolve().parents[2])

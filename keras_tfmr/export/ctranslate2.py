@@ -24,17 +24,6 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     the same translations, give these options with every call, so that it never produces the
     unknown, padding and start ids and may give an empty translation:
     `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0`.
-
-    Args:
-        translator: A `Translator` of a `TranslationModel`.
-        path: The folder to write to: config.json, model.bin, vocabularies, source.spm, target.spm.
-
-    Returns:
-        The path.
-
-    Raises:
-        ExportError: If CTranslate2 has no such architecture, ctranslate2 is not installed, or the
-            folder is not empty.
     """
     check_architecture(translator.model, "CTranslate2", COMMON)
     source, target = (_tokens(translator, side) for side in translator.tokenizers)

@@ -22,15 +22,7 @@ POSITIONS = 1024
 def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes a MarianMTModel, its vocabulary and SentencePiece models, as transformers saves them.
 
-    Args:
-        translator: A `Translator` of a post-norm `TranslationModel` with sinusoidal positions.
-        path: The folder to write to.
-
-    Returns:
-        The path.
-
-    Raises:
-        ExportError: If a MarianMTModel has no such architecture, or the folder is not empty.
+    Its model must be a post-norm `TranslationModel` with sinusoidal positions.
     """
     expected = {**COMMON, "norm_first": (False,), "max_wavelength": (10_000,)}
     config = check_architecture(translator.model, "MarianMTModel", expected)

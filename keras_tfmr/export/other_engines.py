@@ -24,10 +24,7 @@ def check_architecture(
 ) -> TransformerConfig:
     """The config of a model; an ExportError that names its first property that a format lacks.
 
-    Args:
-        model: Any model.
-        name: The name of the format.
-        expected: {field of a `TransformerConfig`: the values that the format supports}.
+    `expected` are the values that the format supports, by fields of the config.
     """
     try:
         config = config_of(model)

@@ -32,10 +32,8 @@ class Request(NamedTuple):
 def write(path: pathlib.Path, requests: Iterable[tuple[str, dict]]) -> None:
     """Writes the warm-up file into a version's folder.
 
-    Args:
-        path: The folder.
-        requests: Pairs of a signature and {input name: list of strings, or array}. A Predict
-            request warms up the signatures of Classify and Regress, too.
+    Each request is a signature and {input name: list of strings, or array}. A Predict request
+    warms up the signatures of Classify and Regress, too.
     """
     file = path / FILE
     file.parent.mkdir(exist_ok=True)
@@ -52,8 +50,7 @@ def write(path: pathlib.Path, requests: Iterable[tuple[str, dict]]) -> None:
 def read(path: pathlib.Path) -> list[Request]:
     """The requests in a version's warm-up file, none if there is no file.
 
-    Raises:
-        ValueError: If a record cannot be read; the server would refuse the version.
+    A ValueError for a record that cannot be read: the server would refuse the version.
     """
     file = path / FILE
     requests: list[Request] = []

@@ -91,12 +91,7 @@ def sampling_of(
     top_p: float,
     seed: int | None,
 ) -> Inputs:
-    """The inputs of `complete`.
-
-    Raises:
-        TypeError: If an option is no number, or not a whole one where that is expected.
-        ValueError: If one is out of range.
-    """
+    """The inputs of `complete`; a TypeError or ValueError for an option that it cannot have."""
     prompts = [utf8(prompt) for prompt in checked_texts(prompts, "prompts")]
     if seed is None:
         seed = secrets.randbits(62)

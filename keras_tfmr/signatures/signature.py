@@ -46,8 +46,10 @@ class Signature(Generic[Answer]):
 
     def specs(self) -> dict[str, tuple[list[None], str]]:
         """{name: (shape, dtype)} of the inputs."""
-        ranks = {name: 1 + (name in self.lists) for name in self.inputs}
-        return {name: ([None] * ranks[name], dtype) for name, dtype in self.inputs.items()}
+        return {
+            name: ([None, None] if name in self.lists else [None], dtype)
+            for name, dtype in self.inputs.items()
+        }
 
     def read(self, outputs: Outputs) -> list[Answer]:
         """The answer to each text, from all outputs.

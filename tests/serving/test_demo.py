@@ -78,41 +78,36 @@ def test_documents_are_cut_into_sentences_unless_terms_are_given():
     assert second == {"pieces": [[" três gato", " TRÊS kitty"]], "truncated": False}
 
 
-@pytest.mark.parametrize(
-    ("stub", "path", "content", "status", "text"),
-    [
-        (TRANSLATOR, "translate", {"texts": "x" * (LONGEST + 1)}, 400, "at most 20000"),
-        (TRANSLATOR, "translate", {"texts": [1]}, 400, "Expected texts"),
-        (TRANSLATOR, "translate", {}, 400, "texts"),
-        (TRANSLATOR, "document", {"texts": ["a"], "terms": {"a": 1}}, 400, "term"),
-        (TRANSLATOR, "classify", {"texts": ["a"]}, 502, "classify"),
-        (OTHER, "status", None, 400, "neither a translator"),
-    ],
-)
+WRONG = [
+    (TRANSLATOR, "translate", {"texts": "x" * (LONGEST + 1)}, 400, "at most 20000"),
+    (TRANSLATOR, "translate", {"texts": [1]}, 400, "Expected texts"),
+    (TRANSLATOR, "translate", {}, 400, "texts"),
+    (TRANSLATOR, "document", {"texts": ["a"], "terms": {"a": 1}}, 400, "term"),
+    (TRANSLATOR, "classify", {"texts": ["a"]}, 502, "classify"),
+    (OTHER, "status", None, 400, "neither a translator"),
+]
+
+
+@pytest.mark.parametrize(("stub", "path", "content", "status", "text"), WRONG)
 def test_what_is_wrong_is_said(stub, path, content, status, text):
     found, said = answer(stub, path, content)
     assert found == status and text in said["error"]
     assert said.get("code") == ("FAILED_PRECONDITION" if status == 502 else None)
 
 
-@pytest.mark.parametrize(
-    ("config", "languages", "is_phrasebook"),
-    [
-        ({"arguments": {"data": [], "source": None}}, ("pt", "en"), True),
-        ({"arguments": {"data": ["a.tsv"], "languages": ["de", "fr"]}}, ("de", "fr"), False),
-        ({"published": {"name": "Helsinki-NLP/opus-mt-pt-en"}}, ("pt", "en"), False),
-        ({}, ("", ""), False),
-    ],
-)
-def test_the_newest_version_names_languages_and_examples(
-    tmp_path, config, languages, is_phrasebook
-):
-    newest = {"run": {"config": config}, "examples": ["Bom dia."]}
-    for version, content in (("9", {}), ("10", newest)):
-        file = tmp_path / version / "assets.extra" / "keras_tfmr.json"
-        file.parent.mkdir(parents=True)
-        file.write_text(json.dumps(content))
-    assert demo.origin_of(tmp_path) == (languages, is_phrasebook, ["Bom dia."])
+def test_the_newest_version_names_languages_and_examples(tmp_path):
+    for config, origin in (
+        ({"arguments": {"data": [], "source": None}}, (("pt", "en"), True)),
+        ({"arguments": {"data": ["a.tsv"], "languages": ["de", "fr"]}}, (("de", "fr"), False)),
+        ({"published": {"name": "Helsinki-NLP/opus-mt-pt-en"}}, (("pt", "en"), False)),
+        ({}, (("", ""), False)),
+    ):
+        newest = {"run": {"config": config}, "examples": ["Bom dia."]}
+        for version, content in (("9", {}), ("10", newest)):
+            file = tmp_path / version / "assets.extra" / "keras_tfmr.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(content))
+        assert demo.origin_of(tmp_path) == (*origin, ["Bom dia."])
     assert demo.origin_of(tmp_path / "9") == Origin()
 
 
