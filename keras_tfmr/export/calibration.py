@@ -26,7 +26,7 @@ def texts_for(text_model: Any, texts: Iterable[Text] | None) -> list[Text]:
 
 def sentences_of(text_model: Any) -> list[str]:
     """Sentences in the source language of a translator; none in another than those of the lists."""
-    language = getattr(getattr(text_model, "splitter", None), "abbreviations", None)
+    language = text_model.splitter.abbreviations if text_model.kind == "translation" else None
     if language not in LANGUAGES:
         return []
     return (_FOLDER / f"{language}.txt").read_text(encoding="utf-8").splitlines()
@@ -44,7 +44,7 @@ def measured(exact, rounded, texts):
             blame.
     """
     facts = {"texts": len(texts)}
-    if hasattr(exact, "translate"):
+    if exact.kind == "translation":
         texts = exact.source_tokenizer.tagged(texts)
         translations = exact.translate(texts)
         facts["same"] = sum(map(str.__eq__, translations, rounded.translate(texts)))

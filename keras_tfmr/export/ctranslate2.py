@@ -9,7 +9,6 @@ import numpy as np
 from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export.other_engines import COMMON, check_architecture, tokens
-from keras_tfmr.models import config_of
 from keras_tfmr.precision import to_numpy
 
 # CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.
@@ -25,10 +24,11 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     unknown, padding and start ids and may give an empty translation:
     `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0`.
     """
-    check_architecture(translator.model, "CTranslate2", COMMON)
-    source, target = (_tokens(translator, side) for side in translator.tokenizers)
+    config = check_architecture(translator.model, "CTranslate2", COMMON)
+    source = _tokens(translator.source_tokenizer, config.source_vocab)
+    target = _tokens(translator.target_tokenizer, config.target_vocab)
     longest = max(POSITIONS, translator.max_source_length, translator.config.max_length)
-    spec = _spec(translator.model, source, target, longest)
+    spec = _spec(translator.model, config, source, target, longest)
     spec.validate()
     spec.optimize()
     with _files.whole(path) as unfinished:
@@ -38,7 +38,7 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     return pathlib.Path(path)
 
 
-def _spec(model, source_tokens, target_tokens, longest):
+def _spec(model, config, source_tokens, target_tokens, longest):
     """A `ctranslate2.specs.TransformerSpec` of a model's weights, for `longest` positions."""
     try:
         from ctranslate2.specs import common_spec, transformer_spec
@@ -46,7 +46,6 @@ def _spec(model, source_tokens, target_tokens, longest):
         raise ExportError(
             f"the format needs ctranslate2: pip install ctranslate2 ({error})"
         ) from error
-    config = check_architecture(model, "CTranslate2", COMMON)
     encoder, decoder = model.get_layer("encoder"), model.get_layer("decoder")
     source, target = model.graph.source_embedding, model.graph.embedding
     activations = common_spec.Activation
@@ -69,7 +68,7 @@ def _spec(model, source_tokens, target_tokens, longest):
         side.position_encodings.encodings = to_numpy(positions)
         if config.norm_first:
             _norm(stack.norm, side.layer_norm)
-    _projection(model, spec.decoder.projection)
+    _projection(model, config, spec.decoder.projection)
     for ours, theirs in zip(encoder.layers, spec.encoder.layer, strict=True):
         _self_attention(ours.self_attention, theirs.self_attention)
         _feed_forward(ours.feed_forward, theirs.ffn)
@@ -84,15 +83,14 @@ def _spec(model, source_tokens, target_tokens, longest):
     return spec
 
 
-def _tokens(translator, side):
+def _tokens(tokenizer, size):
     """The name of every id, with made-up names for ids that only the model has."""
-    size = getattr(config_of(translator.model), f"{side}_vocab")
-    names = tokens(translator.tokenizers[side])
+    names = tokens(tokenizer)
     return [*names, *(f"<unused {i}>" for i in range(len(names), size))]
 
 
-def _projection(model, theirs):
-    if config_of(model).tied_logits:
+def _projection(model, config, theirs):
+    if config.tied_logits:
         embedding = model.graph.embedding
         theirs.weight = to_numpy(embedding.tokens.embeddings)
         bias = embedding.bias if embedding.logits_bias else None

@@ -45,7 +45,7 @@ def export(
     given = {"precision": precision, "texts": texts, "check": None if check else check}
     if useless := [name for name, value in given.items() if value is not None]:
         raise ValueError(f"{useless[0]} has no effect on the format {format!r}")
-    if not hasattr(text_model, "translate"):
+    if text_model.kind != "translation":
         kind = type(text_model).__name__
         raise ExportError(f"The format {format!r} needs a translator. Received: a {kind}")
     if format == "ctranslate2":

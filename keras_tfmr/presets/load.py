@@ -55,7 +55,7 @@ def load(
             f"Translating and exporting run on TensorFlow. Received: KERAS_BACKEND={backend}"
         )
     path, options = find(preset), dict(options)
-    if (kind := kind_of(preset)) != cls.kind:
+    if (kind := kind_of(path)) != cls.kind:
         raise PresetError(
             f"{preset} holds a {CLASSES[kind]}: expected {CLASSES[kind]}.from_preset. "
             f"Received: {cls.__name__}.from_preset"

@@ -65,6 +65,6 @@ def _write_json(path, value):
 def _sides(text_model):
     """`(source, target)` tokenizers, or what takes the place of one."""
     source, *target = text_model.tokenizers.values()
-    if hasattr(text_model, "labels"):
+    if text_model.kind == "classify":
         target = [Labels(text_model.labels)]
     return source, *(target or [source])
