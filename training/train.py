@@ -3,42 +3,36 @@
 import contextlib
 import sys
 import time
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import keras
 
+from keras_tfmr.config import Config
+from keras_tfmr.models import TransformerConfig
 from training.command import process
 from training.corpus.sources import check_apart
-from training.data import prepare
+from training.data import Data, prepare
 from training.run import callbacks, report, run_folder, transfer
 from training.run.checkpoints import Checkpoints, restore, state_of
 from training.run.device import compile_ahead, memory_explained, prepare_backend
-from training.run.distributed import connect
+from training.run.distributed import Distribution, connect
 from training.run.evaluate import Evaluator
 from training.run.optimizer import make_optimizer
 from training.run.run_folder import RunFolder, run_lock
 from training.settings.init_from import Start
-from training.settings.training_config import FREE
+from training.settings.training_config import FREE, Settings
 
 
-class Run(NamedTuple):
-    """What is known before the first update.
+@dataclass
+class Run:
+    """What is known before the first update; `start` is None for new weights."""
 
-    Fields:
-        settings: The settings, with what they leave open as in the run that is resumed.
-        folder: The `RunFolder`.
-        workers: The `Distribution`.
-        data: The `Data`, with the task.
-        config: Of the model.
-        start: The `Start`, or None.
-    """
-
-    settings: Any
-    folder: Any
-    workers: Any
-    data: Any
-    config: Any
-    start: Any
+    settings: Settings  # with what they leave open as in the run that is resumed
+    folder: RunFolder
+    workers: Distribution
+    data: Data
+    config: Config  # of the model
+    start: Start | None
 
     def say(self, line):
         """Prints a line for people, once for all workers."""
@@ -78,13 +72,14 @@ def begin(asked, folder, workers):
         before = workers.read_config(folder)
     settings = run_folder.settle(asked, before)
     start = Start(settings.init_from) if settings.init_from else None
-    data = prepare(settings, folder, before, start and start.tokenizers(), workers.replicas)
+    tokenizers = start.tokenizers() if start else None
+    data = prepare(settings, folder, before, tokenizers, workers.replicas)
     config = transfer.config_for(start, data.task) if start else data.task.config()
     if workers.chief:
         described = before or run_folder.describe(data.task, config, data.record, start)
-        # `arguments` repeat the run; `asked` tells whether a command is that of the run.
-        known = {"arguments": settings.to_dict(), "asked": asked.to_dict()}
-        folder.begin({**described, **known}, data.task.tokenizers, new=not before)
+        described["arguments"] = settings.to_dict()  # which repeat the run
+        described["asked"] = asked.to_dict()  # which tells whether a command is that of the run
+        folder.begin(described, data.task.tokenizers, new=not before)
         workers.barrier()  # for which the others wait in `read_config`
     return Run(settings, folder, workers, data, config, start)
 
@@ -94,8 +89,7 @@ def make_model(run):
     task, batches = run.data.task, run.data.batches
     with run.workers.scope():
         model = task.model(run.config, run.settings.precision)
-        width = getattr(run.config, "d_model", None) or run.config.units
-        optimizer = make_optimizer(run.settings, width)
+        optimizer = make_optimizer(run.settings, width_of(run.config))
         model.compile(optimizer, loss=task.loss(batches.nominal_tokens), metrics=task.metrics())
         optimizer.build(model.trainable_variables)
         run.workers.build(model, batches.empty())
@@ -106,28 +100,34 @@ def make_model(run):
     return model
 
 
+def width_of(config):
+    """The width of a model's layers, which the schedule `noam` needs."""
+    return config.d_model if isinstance(config, TransformerConfig) else config.units
+
+
 def fit(run, model, started):
     """Makes the updates that are left; returns the `RunState`."""
-    settings, folder, workers, data, config, _ = run
-    checkpoints = Checkpoints(folder.checkpoints, settings.max_checkpoints)
+    settings, batches = run.settings, run.data.batches
+    checkpoints = Checkpoints(run.folder.checkpoints, settings.max_checkpoints)
     newest = checkpoints.newest(run.say)
-    state = callbacks.RunState.of(newest, data.steps)
-    budget = callbacks.Budget(state, settings, folder, started, run.say)
+    state = callbacks.RunState.of(newest, run.data.steps)
+    budget = callbacks.Budget(state, settings, run.folder, started, run.say)
     if budget.ended:  # only the end is missing
         return state
+    averaged = run.data.task.model(run.config)
     evaluator = Evaluator(
-        data.task, data.task.model(config), data.validation, settings.validation_pairs
+        run.data.task, averaged, run.data.validation, most=settings.validation_pairs
     )
     if newest:
         restore(newest, state_of(model))
         run.say(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")
     with memory_explained(settings):
-        shapes = workers.dataset(data.batches.empty())
-        budget.exclude(compile_ahead(model, shapes, len(data.batches.buckets), evaluator))
+        shapes = run.workers.dataset(batches.empty())
+        budget.exclude(compile_ahead(model, shapes, len(batches.buckets), evaluator))
         # An epoch of `fit` is a row of history.csv; `Budget` ends the last one.
         accumulated = settings.gradient_accumulation_steps
         model.fit(
-            workers.dataset(data.batches.dataset(skip=state.step * accumulated)),
+            run.workers.dataset(batches.dataset(skip=state.step * accumulated)),
             steps_per_epoch=settings.log_steps * accumulated,
             initial_epoch=len(state.rows),
             epochs=sys.maxsize,
@@ -140,16 +140,16 @@ def fit(run, model, started):
 
 def callbacks_of(run, evaluator, budget, checkpoints):
     """What happens beside the updates: a list of callbacks, in their order."""
-    settings, folder, workers, data, *_ = run
     validation = callbacks.Validation(evaluator, budget)
-    chosen = [budget, validation]
-    if workers.chief:
-        chosen += [
-            callbacks.History(budget, data.task.scores, data.batches.nominal_tokens),
-            callbacks.Checkpoint(validation, checkpoints, settings.checkpoint_minutes),
-            keras.callbacks.TensorBoard(folder.tensorboard, write_graph=False),
-        ]
-    return chosen
+    if not run.workers.chief:
+        return [budget, validation]
+    return [
+        budget,
+        validation,
+        callbacks.History(budget, run.data.task.scores, run.data.batches.nominal_tokens),
+        callbacks.Checkpoint(validation, checkpoints, run.settings.checkpoint_minutes),
+        keras.callbacks.TensorBoard(run.folder.tensorboard, write_graph=False),
+    ]
 
 
 def finish(run, state):

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from keras_tfmr.text.spans import PATTERNS
 from training.command import scripts
-from training.settings.recipes import PRESETS
+from training.settings.recipes import RECIPES
 from training.settings.training_config import TextConfig, TrainingConfig
 
 LISTS = ("data", "validation", "tag", "filters", "languages", "protect")
 LENGTHS = ("minutes", "epochs", "steps")
-PRESETS_IN_WORDS = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in PRESETS.items())
+PRESETS = "; ".join(f"{kind}: {', '.join(recipes)}" for kind, recipes in RECIPES.items())
 # (option, type, what its value is, help)
 OF_TRANSLATORS = (
     ("data", list, "FILE", "pairs to learn from: files of SOURCE<TAB>TARGET lines, .csv, .jsonl or "
@@ -34,7 +34,7 @@ OF_TRANSLATORS = (
      "run"),
     ("output", str, "DIR", "run folder; an unfinished run in it is resumed (default: "
      "runs/phrasebook or runs/translator)"),
-    ("model", str, "NAME", f"kind of model: {', '.join(PRESETS)} (default: transformer)"),
+    ("model", str, "NAME", f"kind of model: {', '.join(RECIPES)} (default: transformer)"),
     ("num_beams", int, "N", "beam width of the final evaluation and of the export (default: 4)"),
 )  # fmt: skip
 OF_TEXT_TASKS = (
@@ -59,7 +59,7 @@ OPTIONS = (
     ("validate_steps", int, "N", "validate every N updates, at the end of a row of history.csv "
      "(default: 500, phrasebook 300)"),
     ("preset", str, "NAME", "size and training recipe of the model; "
-     f"{PRESETS_IN_WORDS} (default: small)"),
+     f"{PRESETS} (default: small)"),
     ("dropout_rate", float, "X", "fraction of the values dropped in training, in [0, 1) (default: "
      "the preset's)"),
     ("vocab_size", int, "N", "number of subwords (default: 8000)"),
@@ -86,33 +86,36 @@ def parse_arguments(description, arguments=None, config_class=TrainingConfig):
         config_class: `TrainingConfig` or `TextConfig`.
     """
     parser = scripts.parser(description, argument_default=argparse.SUPPRESS)
-    add = parser.add_argument
     own = OF_TEXT_TASKS if config_class is TextConfig else OF_TRANSLATORS
-    for name, kind, metavar, about in (*own, *OPTIONS):
+    for name, kind, metavar, about in own + OPTIONS:
         if kind is list:
-            add(f"--{name}", nargs="+", action="extend", metavar=metavar, help=about)
+            parser.add_argument(
+                f"--{name}", nargs="+", action="extend", metavar=metavar, help=about
+            )
         else:
-            add(f"--{name}", type=kind, metavar=metavar, help=about)
-    again = "delete an earlier run in the folder; an unfinished run of exactly this command is "
-    add("--overwrite", action="store_true", help=f"{again}resumed instead")
-    add("--no_export", dest="export", action="store_false", help="do not export the trained model")
-    file = "settings from a YAML or JSON file, such as a run's config.json"
-    add("--config", metavar="FILE", type=Path, default=None, help=file)
-    known = {field.name for field in dataclasses.fields(config_class)}
-    others = known - {name for name, *_ in (*own, *OPTIONS)} - {"overwrite", "export"}
-    anything = "any setting by its name, and commas between the values of a list; without an "
-    anything += f"option of their own: {', '.join(sorted(others))}"
-    add("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=anything)
+            parser.add_argument(f"--{name}", type=kind, metavar=metavar, help=about)
+    parser.add_argument(
+        "--overwrite", action="store_true",
+        help="delete an earlier run in the folder; an unfinished run of exactly this command is "
+        "resumed instead",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no_export", dest="export", action="store_false", help="do not export the trained model"
+    )
+    parser.add_argument(
+        "--config", type=Path, default=None, metavar="FILE",
+        help="settings from a YAML or JSON file, such as a run's config.json",
+    )  # fmt: skip
+    names = [field.name for field in dataclasses.fields(config_class)]
+    parser.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE",
+        help=f"any of {', '.join(sorted(names))}; with commas between the values of a list",
+    )  # fmt: skip
     given = vars(parser.parse_args(arguments))
+    path, words = given.pop("config"), given.pop("set")
     try:
-        path, words = given.pop("config"), given.pop("set")
-        for name, value in map(assigned, words):
-            if name in given:
-                raise ValueError(f"{name} is given twice: {given[name]!r} and {value!r}")
-            given[name] = value
-        given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-        values = merged(read_config(path), given)
-        if unknown := sorted({*values} - known):
+        values = merged(read_config(path), with_assigned(given, words))
+        if unknown := sorted({*values} - {*names}):
             raise ValueError(f"unknown setting {', '.join(unknown)}")
         if values.get("init_from"):
             from training.settings.init_from import Start  # reads with Keras
@@ -134,22 +137,38 @@ def read_config(path):
         values = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"--config {path}: {' '.join(str(error).split())}") from error
-    if isinstance(values, dict):
-        values = values.get("arguments", values)
+    if isinstance(values, dict) and "arguments" in values:
+        values = values["arguments"]
     if not isinstance(values, dict):
         raise ValueError(f"--config {path}: expected settings by name. Received: {values!r:.80}")
-    values = {str(name): value for name, value in values.items() if value is not None}
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    return {str(name): listed(value) for name, value in values.items() if value is not None}
+
+
+def listed(value):
+    """A setting's value, in which a tuple stands for a list."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def with_assigned(given, words):
+    """The options that are given, and those of `--set`."""
+    found = {name: listed(value) for name, value in given.items()}
+    for word in words:
+        name, value = assigned(word)
+        if name in found:
+            raise ValueError(f"{name} is given twice: {found[name]!r} and {value!r}")
+        found[name] = value
+    return found
 
 
 def merged(values, given):
     """The values of a file with those that are given instead; one length or corpus for another."""
-    left_out = set()
-    if not given.keys().isdisjoint(LENGTHS):
-        left_out.update(LENGTHS)
+    values = dict(values)
+    if any(name in given for name in LENGTHS):
+        for name in LENGTHS:
+            values.pop(name, None)
     if "source" in given:
-        left_out.add("data")
-    return {name: v for name, v in values.items() if name not in left_out} | given
+        values.pop("data", None)
+    return values | given
 
 
 def assigned(word):

@@ -27,7 +27,8 @@ class Start:
         self.path, self.folder = Path(path), PresetFolder(path)
         self.described = self.folder.read_config()
         self.settings = self.described["arguments"]
-        self.kind, self.config = (self.described["model"][n] for n in ("kind", "config"))
+        self.kind = self.described["model"]["kind"]
+        self.config = self.described["model"]["config"]
         self.weights = self.folder.best
         for file in (self.weights, self.folder.results):
             if not file.exists():
@@ -46,28 +47,21 @@ class Start:
             ValueError: If the run is of another task, or a given setting contradicts it.
         """
         task = given.get("task", config_class.task)
-        kinds = tuple(RECIPES) if task == "translation" else (task,)
+        if task == "translation":
+            kinds, model = tuple(RECIPES), self.kind
+        else:
+            kinds, model = (task,), "transformer"
         if self.kind not in kinds:
             raise ValueError(
                 f"a run of {task} can begin from one of {' or '.join(kinds)}. Received: "
                 f"--init_from {self.path}, a run of {self.kind}"
             )
-        model = self.kind if task == "translation" else "transformer"
         preset = self.settings.get("preset", RECIPE)
         if preset not in RECIPES[model]:
             raise RunError(f"{self.folder.config}: arguments.preset {preset!r} is unknown")
-        fixed = {
-            "preset": preset,
-            "vocab_size": self.settings.get("vocab_size", self.config["target_vocab"]),
-        }
-        if model == "transformer":
-            fixed |= {name: self.config[name] for name in SIZES}
-        if task == "translation":
-            fixed |= {"model": model, "joint_vocab": self.config["joint_vocab"]}
-        else:
-            del fixed["decoder_layers" if task == "classify" else "encoder_layers"]
+        fixed = self._fixed(task, model, preset)
         for name, value in fixed.items():
-            if given.get(name, value) != value:
+            if name in given and given[name] != value:
                 raise ValueError(
                     f"{name} is that of --init_from {self.path}, {value}: leave it out. "
                     f"Received: {given[name]}"
@@ -75,16 +69,30 @@ class Start:
         defaults = RECIPES[model][preset].for_tuning()
         defaults["dropout_rate"] = self.config["dropout_rate"]
         if task == "translation":
-            defaults["protect"] = self._protection(given)
-        return {**defaults, **given, **fixed}
+            defaults["protect"] = self._protection(given.get("protect", NOTHING))
+        return defaults | given | fixed
+
+    def _fixed(self, task, model, preset):
+        """The settings that are this run's: vocabulary and sizes."""
+        vocab_size = self.settings.get("vocab_size", self.config["target_vocab"])
+        fixed = {"preset": preset, "vocab_size": vocab_size}
+        if model == "transformer":
+            fixed |= {name: self.config[name] for name in SIZES}
+        if task == "translation":
+            fixed |= {"model": model, "joint_vocab": self.config["joint_vocab"]}
+        elif task == "classify":
+            del fixed["decoder_layers"]
+        else:
+            del fixed["encoder_layers"]
+        return fixed
 
     def _protection(self, given):
-        """The default of what is protected; a ValueError if the vocabulary has no slots for it."""
+        """What this run protects; a ValueError if more is given and it has no slots for that."""
         own = tuple(self.settings.get("protect") or ())
-        if not own and given.get("protect", NOTHING) != NOTHING:
+        if not own and given != NOTHING:
             raise ValueError(
                 f"--protect needs slots, which the vocabulary of --init_from {self.path} lacks: "
-                f"leave it out. Received: {' '.join(given['protect'])}"
+                f"leave it out. Received: {' '.join(given)}"
             )
         return own
 
@@ -102,5 +110,8 @@ class Start:
 
     def record(self):
         """Its record in config.json, with its licence and where it started itself."""
-        of_it = {n: self.described[n] for n in ("published", "start") if n in self.described}
-        return {"path": str(self.path), "weights_sha256": sha256(self.weights), **of_it}
+        record = {"path": str(self.path), "weights_sha256": sha256(self.weights)}
+        for name in ("published", "start"):
+            if name in self.described:
+                record[name] = self.described[name]
+        return record

@@ -79,4 +79,3 @@ RECIPES = {
     "rnnsearch": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},
     "convolutional": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT},
 }  # fmt: skip
-PRESETS = {kind: tuple(recipes) for kind, recipes in RECIPES.items()}

@@ -7,16 +7,11 @@ import dataclasses
 import math
 
 from keras_tfmr.text.spans import python_pattern
-from training.settings.recipes import PRESETS, RECIPES
+from training.settings.recipes import RECIPES
 
 Whole = int | None
 Number = int | float | None
 Text = str | None
-TYPES = {  # in words
-    int: "a whole number", Whole: "a whole number", Number: "a finite number",
-    str: "a text", Text: "a text", bool: "true or false", bool | None: "true or false",
-    tuple: "a list of texts", tuple | None: "a list of texts",
-}  # fmt: skip
 
 TEXT_TASKS = ("classify", "language")
 # Of a run on the phrasebook: updates, about five minutes on two cores, and a score that is enough.
@@ -41,6 +36,11 @@ POSITIVE = (
 )  # fmt: skip
 NOT_NEGATIVE = ("clip_norm", "checkpoint_minutes", "length_penalty", "seed")
 BELOW_ONE = ("dropout_rate", "attention_dropout_rate", "label_smoothing", "ema")
+IN_WORDS = {
+    int: "a whole number", Whole: "a whole number", Number: "a number",
+    str: "a text", Text: "a text", bool: "true or false", bool | None: "true or false",
+    tuple: "a list of texts", tuple | None: "a list of texts",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,41 +107,39 @@ class Settings:
     def check_types(self):
         """Raises a ValueError for a value of another type than its field's."""
         for field in dataclasses.fields(self):
-            value, expected = getattr(self, field.name), TYPES[field.type]
+            value = getattr(self, field.name)
             right = isinstance(value, field.type) and value != ""
             if isinstance(value, bool):  # which is an int, too
-                right = expected == "true or false"
-            elif isinstance(value, float):
-                right = right and math.isfinite(value)
-            elif isinstance(value, tuple):
-                right = right and all(isinstance(word, str) and word for word in value)
+                right = field.type in (bool, bool | None)
+            if isinstance(value, tuple):
+                right = right and all(isinstance(word, str) for word in value)
             if not right:
-                raise ValueError(f"{field.name} must be {expected}. Received: {value!r}")
+                raise ValueError(
+                    f"{field.name} must be {IN_WORDS[field.type]}. Received: {value!r}"
+                )
 
     def check_ranges(self):
         """Raises a ValueError for a value that nothing could make right."""
-        for names, right, expected in (
-            (POSITIVE, lambda value: value > 0, "positive"),
-            (NOT_NEGATIVE, lambda value: value >= 0, "0 or more"),
-            (BELOW_ONE, lambda value: 0 <= value < 1, "in [0, 1)"),
-        ):
-            for name in names:
-                value = getattr(self, name, None)
-                if value is not None and not right(value):
-                    raise ValueError(f"{name} must be {expected}. Received: {value!r}")
-        for name, choices in (
-            ("schedule", ("noam", "cosine")),
-            ("precision", ("float32", "mixed_bfloat16")),
-            ("cluster", ("slurm",)),
-            ("model", tuple(PRESETS)),
-            ("preset", PRESETS.get(self.model, ())),
-        ):
+        for name in POSITIVE:
+            value = getattr(self, name, None)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive. Received: {value}")
+        for name in NOT_NEGATIVE:
+            value = getattr(self, name, None)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"{name} must be 0 or more. Received: {value}")
+        for name in BELOW_ONE:
             value = getattr(self, name)
-            if value is not None and value not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}. Received: {value!r}")
-        if (self.max_tokens or 0) > 2048:
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"{name} must be in [0, 1). Received: {value}")
+        check_choice("schedule", self.schedule, (None, "noam", "cosine"))
+        check_choice("precision", self.precision, (None, "float32", "mixed_bfloat16"))
+        check_choice("cluster", self.cluster, (None, "slurm"))
+        check_choice("model", self.model, RECIPES)
+        check_choice("preset", self.preset, RECIPES[self.model])
+        if self.max_tokens and self.max_tokens > 2048:
             raise ValueError(f"max_tokens must be at most 2048. Received: {self.max_tokens}")
-        if (self.target_score or 0) > 100:
+        if self.target_score and self.target_score > 100:
             raise ValueError(f"target_score must be at most 100. Received: {self.target_score}")
         if self.seed >= 2**31:
             raise ValueError(f"seed must be below 2**31. Received: {self.seed}")
@@ -153,7 +151,7 @@ class Settings:
             raise ValueError(f"{lengths[0]} has no effect beside {lengths[1]}")
         if self.validation and self.phrasebook:
             raise ValueError("validation has no effect without a corpus of your own")
-        if self.validate_steps and self.validate_steps < (self.log_steps or 0):
+        if self.validate_steps and self.log_steps and self.validate_steps < self.log_steps:
             raise ValueError(
                 f"validate_steps must be log_steps, which is {self.log_steps}, or more. "
                 f"Received: {self.validate_steps}"
@@ -241,9 +239,9 @@ class TrainingConfig(Settings):
         if self.tag and not self.data:
             raise ValueError("tag has no effect without data")
         if self.model != "transformer":
-            names = (*SIZES, "attention_dropout_rate")
-            for name in (name for name in names if getattr(self, name) is not None):
-                raise ValueError(f"{name} has no effect with model {self.model}")
+            for name in (*SIZES, "attention_dropout_rate"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} has no effect with model {self.model}")
 
     def resolved(self):
         settings = super().resolved()
@@ -273,13 +271,20 @@ class TextConfig(Settings):
 
     def check_ranges(self):
         super().check_ranges()
-        if self.task not in TEXT_TASKS:
-            raise ValueError(f"task must be one of {', '.join(TEXT_TASKS)}. Received: {self.task}")
+        check_choice("task", self.task, TEXT_TASKS)
         if len(self.validation) > 1:
             raise ValueError(f"validation must be one file. Received: {self.validation}")
 
     def check_effects(self):
         super().check_effects()
-        unread = "decoder_layers" if self.task == "classify" else "encoder_layers"
-        if getattr(self, unread) is not None:
-            raise ValueError(f"{unread} has no effect with task {self.task}")
+        if self.task == "classify" and self.decoder_layers is not None:
+            raise ValueError("decoder_layers has no effect with task classify")
+        if self.task == "language" and self.encoder_layers is not None:
+            raise ValueError("encoder_layers has no effect with task language")
+
+
+def check_choice(name, value, choices):
+    """Raises a ValueError for a value that is none of the choices."""
+    if value not in choices:
+        known = ", ".join(choice for choice in choices if choice is not None)
+        raise ValueError(f"{name} must be one of {known}. Received: {value!r}")
