@@ -4,8 +4,9 @@
 of the run makes its batches from these.
 """
 
+import dataclasses
 import itertools
-from typing import NamedTuple
+import math
 
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.spans import SLOTS
@@ -16,7 +17,6 @@ from training.corpus.batches import Batches, CorpusPart, compiles_by_shape
 from training.corpus.filter import Rules, usual_ratio
 from training.corpus.held_out import check_any, given_sets, hold_out
 from training.corpus.protect import PairProtection
-from training.corpus.read import text_column
 from training.corpus.sources import corpora_of, rates, tagged
 from training.corpus.unique import UniquePairs
 from training.tasks import TASKS
@@ -33,7 +33,8 @@ EVERYDAY = (
 )
 
 
-class Data(NamedTuple):
+@dataclasses.dataclass
+class Data:
     """Everything that a run learns from and is evaluated on.
 
     Fields:
@@ -73,26 +74,41 @@ def prepare(settings, folder, before, known=None, replicas=1):
         check_unchanged(encoded, before, folder)
     task = TASKS[settings.task](settings, tokenizers)
     batches = make_batches(settings, task, encoded, replicas)
-    steps = settings.steps or 0
-    if settings.epochs and not steps:
-        steps = -(-settings.epochs * batches.batches_in(0) // settings.gradient_accumulation_steps)
-    sets, lines = encoded.held_out, summary(settings, encoded, tokenizers, batches)
-    return Data(task, batches, sets["validation"], sets["test"], steps, encoded.record, lines)
+    return Data(
+        task,
+        batches,
+        validation=encoded.held_out["validation"],
+        test=encoded.held_out["test"],
+        steps=steps_of(settings, batches),
+        record=encoded.record,
+        summary=summary(settings, encoded, tokenizers, batches),
+    )
+
+
+def steps_of(settings, batches):
+    """Number of updates of a run, 0 if minutes have to be measured."""
+    if settings.epochs and not settings.steps:
+        count = settings.epochs * batches.batches_in(0)
+        return math.ceil(count / settings.gradient_accumulation_steps)
+    return settings.steps or 0
 
 
 def read_or_encode(settings, folder, before, known):
     """The `Encoded` of a run and its tokenizers."""
-    tokenizers = folder.tokenizers() if before else None
-    encoded = tokenizers and store.read(folder.encoded, tokenizers)
-    # What is in the folder may be of a run that was to begin.
-    if encoded and not differences(before.get("corpus", {}), encoded.record):
-        return encoded, tokenizers
-    return encode(settings, folder.encoded, tokenizers or known)
+    if before and (tokenizers := folder.tokenizers()):
+        known = tokenizers
+        encoded = store.read(folder.encoded, tokenizers)
+        # What is in the folder may be of a run that was to begin.
+        if encoded and not differences(before.get("corpus", {}), encoded.record):
+            return encoded, tokenizers
+    return encode(settings, folder.encoded, known)
 
 
 def check_unchanged(encoded, before, folder):
     """Raises a RunError if the corpora are not those that a run began with."""
-    changes = [f"{p} (sha256 {a[:12]}, now {b[:12]})" for p, a, b in encoded.changed_files()]
+    changes = [
+        f"{path} (sha256 {old[:12]}, now {new[:12]})" for path, old, new in encoded.changed_files()
+    ]
     if others := differences(before.get("corpus", {}), encoded.record):
         changes.append(changes_in_words(others))
     if changes:
@@ -147,11 +163,12 @@ def protection(settings, tags):
     if not settings.protect:
         return None
     protect = PairProtection(settings.protect, settings.seed)
-    if wrong := next(filter(protect.finds, tags), None):
-        raise RunError(
-            f"--protect would make a span of --tag {wrong}: write it in another way, such as "
-            f">>{wrong.strip('<>')}<<, or give other names to --protect"
-        )
+    for tag in tags:
+        if protect.finds(tag):
+            raise RunError(
+                f"--protect would make a span of --tag {tag}: write it in another way, such as "
+                f">>{tag.strip('<>')}<<, or give other names to --protect"
+            )
     return protect
 
 
@@ -170,10 +187,14 @@ def take_held_out(settings, corpora, unique):
     if "validation" not in sets:
         tags = [corpus.tag for corpus in corpora]
         sets["validation"] = hold_out(unique, tags, settings.seed)
-    sides = [{pair[side] for pairs in sets.values() for pair in pairs.pairs} for side in (0, 1)]
-    if settings.task != "translation":  # labels, and nothing, stand beside many texts
-        sides[1 - text_column(settings.task)] = ()
-    unique.drop_shared(*sides)
+    held_out = [pair for pairs in sets.values() for pair in pairs.pairs]
+    sources = {source for source, _ in held_out}
+    targets = {target for _, target in held_out}
+    if settings.task == "classify":
+        targets = ()  # a label stands beside many texts
+    elif settings.task == "language":
+        sources = ()  # as does the source that stands for none
+    unique.drop_shared(sources, targets)
     return sets
 
 
@@ -188,13 +209,16 @@ def as_learned(pairs, tags, protect):
 def learn(settings, unique, tags, protect):
     """Tokenizers of source and target, learned from evenly spaced pairs; both may be the same."""
     joint = settings.task == "translation" and settings.joint_vocab
-    mask = unique.spaced(LEARNED // (1 + joint))
-    _, sources, targets = zip(*as_learned(unique.read(mask), tags, protect), strict=True)
-    columns = [sources, targets]
-    if settings.task != "translation":
-        columns = [columns[text_column(settings.task)]]
-    elif joint:
-        columns = [sources + targets]
+    most = LEARNED // 2 if joint else LEARNED
+    rows = list(as_learned(unique.read(unique.spaced(most)), tags, protect))
+    sources = [source for _, source, _ in rows]
+    targets = [target for _, _, target in rows]
+    if settings.task == "classify":
+        columns = [sources]
+    elif settings.task == "language":
+        columns = [targets]
+    else:
+        columns = [sources + targets] if joint else [sources, targets]
     symbols = SLOTS if settings.protect else ()
     try:
         learned = [
@@ -213,14 +237,12 @@ def labels_of(unique, sets):
 
 def make_batches(settings, task, encoded, replicas=1):
     """The `Batches` of an `Encoded`."""
-    sizes = encoded.parts
-    shares = rates(corpora_of(settings), sizes)
-    ends = itertools.accumulate(sizes)
-    parts = [
-        CorpusPart(end - size, end, rate)
-        for end, size, rate in zip(ends, sizes, shares, strict=True)
-        if size
-    ]
+    parts, begin = [], 0
+    shares = rates(corpora_of(settings), encoded.parts)
+    for size, rate in zip(encoded.parts, shares, strict=True):
+        if size:
+            parts.append(CorpusPart(begin, begin + size, rate))
+        begin += size
     return Batches(
         encoded.sides,
         task,
@@ -235,14 +257,18 @@ def make_batches(settings, task, encoded, replicas=1):
 
 def summary(settings, encoded, tokenizers, batches):
     """Lines for people about the data of a run."""
-    lines = [PHRASEBOOK] if settings.phrasebook else []
-    lines += [EVERYDAY] if settings.phrasebook and settings.task == "translation" else []
+    lines = []
+    if settings.phrasebook:
+        lines.append(PHRASEBOOK)
+        if settings.task == "translation":
+            lines.append(EVERYDAY)
     lines += encoded.summaries()
+    source, target = tokenizers
+    sizes = f"{source.vocab_size:,}"
+    if settings.task == "translation" and target.vocab_size != source.vocab_size:
+        sizes += f" and {target.vocab_size:,}"
+    lines.append(f"vocabulary: {sizes} subwords")
     if settings.task == "classify":
-        names = tokenizers[1].names
-        lines.append(f"vocabulary: {tokenizers[0].vocab_size:,} subwords")
-        lines.append(f"labels: {len(names)}, {', '.join(names[:12])}")
-    else:
-        sizes = dict.fromkeys(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
-        lines.append(f"vocabulary: {' and '.join(sizes)} subwords")
-    return "\n".join([*lines, f"batches: {batches.summary()}"])
+        lines.append(f"labels: {len(target.names)}, {', '.join(target.names[:12])}")
+    lines.append(f"batches: {batches.summary()}")
+    return "\n".join(lines)

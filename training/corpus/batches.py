@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from training.command.disk import RunError, chunks, drop_pages
+from training.command.disk import RunError, chunks
 
 LONGEST = 256  # tokens of a side; longer pairs are dropped
 BUCKETS = 24  # at most
@@ -94,18 +94,17 @@ class Batches:
 
         End ids count.
         """
-        pairs, target_tokens = len(self.sides[0][1]) - 1, 0
+        (_, source_offsets), (_, target_offsets) = self.sides
+        source_end, target_end = self.task.ends
+        pairs, target_tokens = len(source_offsets) - 1, 0
         lengths = np.zeros(pairs, np.uint16)
         for chunk in chunks(pairs):
-            source, target = (
-                np.diff(offsets[chunk.start : chunk.stop + 1]) + ends
-                for (_, offsets), ends in zip(self.sides, self.task.ends, strict=True)
-            )
+            source = np.diff(source_offsets[chunk.start : chunk.stop + 1]) + source_end
+            target = np.diff(target_offsets[chunk.start : chunk.stop + 1]) + target_end
             longer = np.maximum(source, target)
             fits = longer <= self._longest
             lengths[chunk] = np.where(fits, longer, 0)
             target_tokens += int(target[fits].sum())
-            drop_pages(*(offsets for _, offsets in self.sides))
         return lengths, target_tokens
 
     def _ranges(self, epoch):
@@ -134,9 +133,12 @@ class Batches:
 
     def _batches_of(self, counts):
         """Number of batches of so many pairs of each longer side, `[length]`."""
-        begins = [0, *(bucket.length + 1 for bucket in self.buckets[:-1])]
-        rows = np.array([bucket.rows for bucket in self.buckets])
-        return int((-(-np.add.reduceat(counts, begins) // rows)).sum())
+        batches = begin = 0
+        for bucket in self.buckets:
+            end = bucket.length + 1
+            batches += math.ceil(counts[begin:end].sum() / bucket.rows)
+            begin = end
+        return batches
 
     def batches_in(self, epoch):
         """Number of batches in an epoch."""
@@ -194,16 +196,16 @@ class Batches:
         longest = self._lengths[pairs].max()
         bucket = next(bucket for bucket in self.buckets if longest <= bucket.length)
         multiple = bucket.rows if self.fixed_shapes else self.rows_multiple
-        rows = -(-len(pairs) // multiple) * multiple
+        rows = math.ceil(len(pairs) / multiple) * multiple
         padded, lengths = [], []
-        for side, ends in zip(self.sides, self.task.ends, strict=True):
-            values, counts = gather(*side, pairs)
-            width = bucket.length if self.fixed_shapes else counts.max() + ends
+        for (values, offsets), end in zip(self.sides, self.task.ends, strict=True):
+            counts = offsets[pairs + 1] - offsets[pairs]
+            width = bucket.length if self.fixed_shapes else counts.max() + end
             ids = np.zeros((rows, width), np.int32)
-            ids[: len(pairs)][np.arange(width) < counts[:, None]] = values
+            for row, pair in enumerate(pairs):
+                ids[row, : counts[row]] = values[offsets[pair] : offsets[pair + 1]]
             padded.append(ids)
             lengths.append(counts)
-        drop_pages(*(array for side in self.sides for array in side))
         return tf.nest.flatten(self.task.batch(*padded, *lengths))
 
     def empty(self):
@@ -211,9 +213,9 @@ class Batches:
         none = np.zeros(0, np.int64)
 
         def batches():
-            for length, rows in self.buckets:
-                sides = [np.zeros((rows, length), np.int32) for _ in range(2)]
-                yield self.task.batch(*sides, none, none)
+            for bucket in self.buckets:
+                source = np.zeros((bucket.rows, bucket.length), np.int32)
+                yield self.task.batch(source, np.zeros_like(source), none, none)
 
         return tf.data.Dataset.from_generator(batches, output_signature=self.task.signature())
 
@@ -223,19 +225,13 @@ class Batches:
         return f"{self.batches_in(0):,} per epoch, of {len(self.buckets)} lengths{dropped}"
 
 
-def gather(values, offsets, numbers):
-    """The ids of some lines one after the other, and the number of each."""
-    starts = offsets[numbers]
-    lengths = offsets[numbers + 1] - starts
-    ends = np.cumsum(lengths)
-    places = np.arange(ends[-1]) + np.repeat(starts - ends + lengths, lengths)
-    return values[places], lengths
-
-
 def spread(places, size):
-    """A bijection of each pass over `size` places, so that a share of a pass is evenly spread."""
+    """A bijection of each pass over `size` places, so that a share of a pass is evenly spread.
+
+    Steps of the golden ratio are; a step without a common divisor meets each place once.
+    """
     stride = max(1, round(size * 0.6180339887))
-    while np.gcd(stride, size) != 1:
+    while math.gcd(stride, size) != 1:
         stride += 1
     return (places % size) * stride % size
 
@@ -262,10 +258,12 @@ def make_buckets(counts, tokens_per_batch, rows_multiple, fixed_shapes):
             f"a pair of {lengths[-1]} tokens does not fit batches of {tokens_per_batch} tokens "
             f"and at least {rows_multiple} rows: raise --tokens_per_batch, or use fewer devices"
         )
-    # The rows are even if possible, so that one device and two learn alike.
-    step, buckets = math.lcm(2, rows_multiple), []
+    buckets = []
     for length in lengths:
-        most = tokens_per_batch // length
-        rows = most // step * step or most // rows_multiple * rows_multiple
+        rows = tokens_per_batch // length
+        if rows >= 2 * rows_multiple:  # even, so that one device and two learn alike
+            rows -= rows % math.lcm(2, rows_multiple)
+        else:
+            rows -= rows % rows_multiple
         buckets.append(Bucket(length, rows))
     return buckets

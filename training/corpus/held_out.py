@@ -1,6 +1,7 @@
 """Pairs that a run is measured on: given, or held out of the training pairs."""
 
 import collections
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ def hold_out(unique, tags, seed):
         tags: The tag of each corpus.
     """
     every = len(unique)
-    count = min(HELD_OUT, -(-every // 10))
+    count = min(HELD_OUT, math.ceil(every / 10))
     if count >= every:
         raise RunError(
             f"cannot hold out {count} of {every} pairs for validation: give more pairs, or "

@@ -48,46 +48,48 @@ class PairProtection:
         return bool(self._pattern.search(text))
 
     def __call__(self, source, target):
-        spans, words = zip(*map(self._found, (source, target)), strict=True)
         draw = random.Random(f"{self._seed}\t{source}\t{target}")
-        spans = ([], []) if draw.random() < SPELT else _shared(*spans)
-        words = _shared(*words, lambda: draw.random() < SHARE)
+        source_spans, source_words = self._found(source)
+        target_spans, target_words = self._found(target)
+        spans = [] if draw.random() < SPELT else _shared(source_spans, target_spans)
+        words = [w for w in _shared(source_words, target_words) if draw.random() < SHARE]
         # Pairs without spans begin at any slot, half of them, so that every slot is learned.
-        first = 0 if spans[0] or draw.random() < 0.5 else draw.randrange(len(SLOTS))
-        sides = [_counted(a + b) for a, b in zip(spans, words, strict=True)]
-        slots = dict(zip([which for _, which in sides[0]], SLOTS[first:], strict=False))
-        texts = zip((source, target), sides, strict=True)
-        return tuple(_replaced(text, side, slots) for text, side in texts)
+        first = 0 if spans or draw.random() < 0.5 else draw.randrange(len(SLOTS))
+        source_places = _chosen(source_spans, spans) + _chosen(source_words, words)
+        target_places = _chosen(target_spans, spans) + _chosen(target_words, words)
+        slots = collections.defaultdict(list)
+        # There may be more places than slots: the last ones stay as they are.
+        for (_, text), slot in zip(sorted(source_places), SLOTS[first:], strict=False):
+            slots[text].append(slot)
+        return _replaced(source, source_places, slots), _replaced(target, target_places, slots)
 
     def _found(self, text):
         """The spans of a text, and the words between them: two lists of (begin, text)."""
+        spans = [(match.start(), match.group()) for match in self._pattern.finditer(text)]
         rest = self._pattern.sub(lambda match: " " * len(match.group()), text)
-        places = self._pattern.finditer(text), _WORD.finditer(rest)
-        return [[(match.start(), match.group()) for match in matches] for matches in places]
+        words = [(match.start(), match.group()) for match in _WORD.finditer(rest)]
+        return spans, words
 
 
-def _shared(source, target, wanted=lambda: True):
-    """The (begin, text) of both sides whose texts both have equally often, if they are wanted."""
-    counts = [collections.Counter(text for _, text in side) for side in (source, target)]
-    same = {text for text, n in counts[0].items() if counts[1][text] == n and wanted()}
-    return [[place for place in side if place[1] in same] for side in (source, target)]
+def _shared(source, target):
+    """What stands equally often among the (begin, text) of both sides, in the source's order."""
+    in_source = collections.Counter(text for _, text in source)
+    in_target = collections.Counter(text for _, text in target)
+    return [text for text, count in in_source.items() if in_target[text] == count]
 
 
-def _counted(places):
-    """(begin, (text, number)) of (begin, text), from left to right: the first of a text is 0."""
-    seen = collections.Counter()
-    numbered = []
-    for begin, text in sorted(places):
-        numbered.append((begin, (text, seen[text])))
-        seen[text] += 1
-    return numbered
+def _chosen(places, texts):
+    """The (begin, text) whose text is one of these."""
+    return [(begin, text) for begin, text in places if text in texts]
 
 
 def _replaced(text, places, slots):
-    """A text in which slots stand for what has one, and none of its own characters is a slot."""
+    """A text with the slots of each span, {span: slots}; none of its own characters is a slot."""
+    left = {span: list(of_span) for span, of_span in slots.items()}
     pieces, end = [], 0
-    for begin, which in places:
-        if which in slots:  # there may be more places than slots
-            pieces += [_RESERVED.sub("\ufffd", text[end:begin]), slots[which]]
-            end = begin + len(which[0])
-    return "".join([*pieces, _RESERVED.sub("\ufffd", text[end:])])
+    for begin, span in sorted(places):
+        if left.get(span):
+            pieces += [_RESERVED.sub("\ufffd", text[end:begin]), left[span].pop(0)]
+            end = begin + len(span)
+    pieces.append(_RESERVED.sub("\ufffd", text[end:]))
+    return "".join(pieces)

@@ -7,9 +7,9 @@ or damaged corpus.
 
 import collections
 import contextlib
+import dataclasses
 import hashlib
 import itertools
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,8 @@ INDEX, TEXT = "store.json", "pairs.tsv"
 CHUNK = 20_000  # pairs that are encoded together
 
 
-class Encoded(NamedTuple):
+@dataclasses.dataclass
+class Encoded:
     """The encoded training pairs of a run, and its validation and test pairs.
 
     Fields:
@@ -44,9 +45,13 @@ class Encoded(NamedTuple):
 
     def changed_files(self):
         """The files that have changed: (path, old checksum, new checksum)."""
-        files = [file for about in self.record.values() for file in about["files"]]
-        now = ((file["path"], file["sha256"], sha256(file["path"])) for file in files)
-        return [change for change in now if change[1] != change[2]]
+        changes = []
+        for about in self.record.values():
+            for file in about["files"]:
+                now = sha256(file["path"])
+                if now != file["sha256"]:
+                    changes.append((file["path"], file["sha256"], now))
+        return changes
 
 
 def identity(tokenizers):
@@ -60,20 +65,20 @@ def read(folder, tokenizers):
         index = read_json(folder / INDEX)
     except RunError:
         return None
-    known = index["arrays"].items()
-    if index["tokenizers"] != identity(tokenizers) or any(
-        not (folder / name).is_file() or record(folder / name, about["dtype"]) != about
-        for name, about in known
-    ):
+    if index["tokenizers"] != identity(tokenizers):
         return None
+    for name, about in index["arrays"].items():
+        path = folder / name
+        if not path.is_file() or record(path, about["dtype"]) != about:
+            return None
     return opened(folder, index)
 
 
 def opened(folder, index):
     """The `Encoded` of a folder whose files are as its index says."""
-    arrays = [mapped(folder / name, index["arrays"][name]["dtype"]) for name in ARRAYS]
+    arrays = {name: mapped(folder / name, index["arrays"][name]["dtype"]) for name in ARRAYS}
+    sides = [(arrays[f"{side}.values"], arrays[f"{side}.offsets"]) for side in SIDES]
     held_out = {name: [tuple(pair) for pair in rows] for name, rows in index["held_out"].items()}
-    sides = [tuple(arrays[:2]), tuple(arrays[2:])]
     return Encoded(sides, index["parts"], held_out, index["record"])
 
 
@@ -98,15 +103,20 @@ def write(folder, pairs, corpora, tokenizers, sets, paths, dropped):
         dropped: A Counter of the dropped training pairs by reason.
     """
     counts = write_ids(folder, pairs, tokenizers)
-    dtypes = [type_ for t in tokenizers for type_ in (id_type(t.vocab_size), np.int64)]
-    arrays = zip(ARRAYS, dtypes, strict=True)
+    arrays = {}
+    for side, tokenizer in zip(SIDES, tokenizers, strict=True):
+        values, offsets = f"{side}.values", f"{side}.offsets"
+        arrays[values] = record(folder / values, id_type(tokenizer.vocab_size))
+        arrays[offsets] = record(folder / offsets, np.int64)
+    about = {"train": described(counts.total(), paths, dropped)}
+    for name, pairs_of in sets.items():
+        about[name] = described(len(pairs_of.pairs), pairs_of.files, pairs_of.counts)
     index = {
-        "arrays": {name: record(folder / name, dtype) for name, dtype in arrays},
+        "arrays": arrays,
         "parts": [counts[corpus] for corpus in range(corpora)],
         "tokenizers": identity(tokenizers),
         "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
-        "record": {"train": described(counts.total(), paths, dropped)}
-        | {name: described(len(s.pairs), s.files, s.counts) for name, s in sets.items()},
+        "record": about,
     }
     write_json(folder / INDEX, index)
     return opened(folder, index)
@@ -119,20 +129,33 @@ def id_type(vocab_size):
 
 def write_ids(folder, pairs, tokenizers):
     """Encodes pairs into files; a Counter of the pairs of each corpus."""
-    counts, ends = collections.Counter(), [0, 0]
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context((folder / name).open("wb")) for name in ARRAYS]
-        for offsets in files[1::2]:
-            offsets.write(np.zeros(1, np.int64).tobytes())
+    counts = collections.Counter()
+    with contextlib.ExitStack() as files:
+        source, target = (
+            IdsFile(folder, side, tokenizer, files)
+            for side, tokenizer in zip(SIDES, tokenizers, strict=True)
+        )
         while chunk := list(itertools.islice(pairs, CHUNK)):
-            corpora, *columns = zip(*chunk, strict=True)
-            counts.update(corpora)
-            for side, (tokenizer, lines) in enumerate(zip(tokenizers, columns, strict=True)):
-                values, offsets = tokenizer.encode_lines(lines)
-                files[2 * side].write(values.astype(id_type(tokenizer.vocab_size)).tobytes())
-                files[2 * side + 1].write((ends[side] + offsets[1:]).tobytes())
-                ends[side] += len(values)
+            counts.update(corpus for corpus, _, _ in chunk)
+            source.write([line for _, line, _ in chunk])
+            target.write([line for _, _, line in chunk])
     return counts
+
+
+class IdsFile:
+    """The two files of a side: the ids of all lines, and where each line begins and ends."""
+
+    def __init__(self, folder, side, tokenizer, files):
+        self.tokenizer, self.end = tokenizer, 0
+        self.values = files.enter_context((folder / f"{side}.values").open("wb"))
+        self.offsets = files.enter_context((folder / f"{side}.offsets").open("wb"))
+        self.offsets.write(np.zeros(1, np.int64).tobytes())
+
+    def write(self, lines):
+        values, offsets = self.tokenizer.encode_lines(lines)
+        self.values.write(values.astype(id_type(self.tokenizer.vocab_size)).tobytes())
+        self.offsets.write((self.end + offsets[1:]).tobytes())
+        self.end += len(values)
 
 
 def told(pairs, files, dropped):

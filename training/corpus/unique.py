@@ -4,13 +4,12 @@ import array
 import collections
 import hashlib
 import itertools
+import math
 
 import numpy as np
 
 from training.command.disk import RunError
 from training.corpus.filter import cleaned
-
-SORTED = 1 << 20  # keys that are sorted together
 
 
 class UniquePairs:
@@ -78,19 +77,20 @@ class UniquePairs:
         """A mask of at most `most` evenly spaced pairs that are kept."""
         numbers = np.flatnonzero(self.kept)
         mask = np.zeros(len(self.kept), bool)
-        mask[numbers[:: -(-len(numbers) // most)]] = True
+        mask[numbers[:: math.ceil(len(numbers) / most)]] = True
         return mask
 
 
 def first_of_equal(keys):
-    """bool [keys]: whether no key before is the same; sorts a share of the keys at a time.
+    """bool [keys]: whether no key before is the same.
 
     >>> first_of_equal(np.array([3, 1, 3, 2, 1], np.uint64)).tolist()
     [True, True, False, True, False]
     """
-    first, shares = np.zeros(len(keys), bool), len(keys) // SORTED + 1
-    ends = [(share << 64) // shares for share in range(shares + 1)]
-    for begin, end in itertools.pairwise(ends):
-        places = np.flatnonzero((keys >= np.uint64(begin)) & (keys <= np.uint64(end - 1)))
-        first[places[np.unique(keys[places], return_index=True)[1]]] = True
+    first = np.zeros(len(keys), bool)
+    shares = (keys >> np.uint64(60)).astype(np.uint8)
+    for share in range(16):  # one at a time, because sorting takes several times the memory
+        places = np.flatnonzero(shares == share)
+        _, indices = np.unique(keys[places], return_index=True)
+        first[places[indices]] = True
     return first
