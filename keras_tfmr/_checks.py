@@ -17,9 +17,7 @@ LARGEST = 2**31 - 1  # of int32
 
 def positive_int(name, value):
     """Returns `value`, a positive integer, or raises a ValueError that names it."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) <= 0:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    return int(value)
+    return integer(name, value, 1)
 
 
 def rate(name, value):
@@ -227,9 +225,7 @@ def positions(positions, name="positions"):
 
 def positive(name, value):
     """Returns `value`, a positive finite number, or raises a ValueError that names it."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
-        raise ValueError(f"`{name}` must be a positive number. Received: {name}={value!r}")
-    return float(value)
+    return number(name, value, positive=True)
 
 
 def flag(name, value):
@@ -245,19 +241,19 @@ def one_of(name, value, known):
     return value
 
 
-def integer(name, value, least, **most):
+def integer(name, value, least, most=LARGEST, most_name=None):
     """The value as an int; a ValueError unless it is an integer in this range.
 
-    `most` is the upper end, by the name of what sets it, such as `num_beams=4`; none by default.
+    `most_name` is what sets the upper end, for the error.
     """
-    ((bound, end),) = most.items() or (("", LARGEST),)
     try:
         index = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         index = None
-    if index is None or not least <= index <= end:
-        span = f"between {least} and {bound}={end}" if most else f"of at least {least}"
-        raise ValueError(f"{name} must be an integer {span}; received {value!r}")
+    if index is None or not least <= index <= most:
+        end = most if most_name is None else f"{most_name}={most}"
+        span = f"of at least {least}" if most == LARGEST else f"between {least} and {end}"
+        raise ValueError(f"`{name}` must be an integer {span}. Received: {name}={value!r}")
     return index
 
 
@@ -266,7 +262,7 @@ def number(name, value, *, positive=False, most=None):
     real = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     if not real or value < 0 or (positive and value == 0) or (most is not None and value > most):
         span = ("positive" if positive else "not negative") + (f", up to {most}" if most else "")
-        raise ValueError(f"{name} must be finite and {span}; received {value!r}")
+        raise ValueError(f"`{name}` must be finite and {span}. Received: {name}={value!r}")
     return float(value)
 
 

@@ -56,7 +56,11 @@ def optimize_for_decoding(model, precision=None, examples=()):
     if decodes and model.why_not_cached() is None:
         if precision == "int8":
             check_int8()
-            return finished(model, Int8Weights(_observed(model, examples)))
+            observing = ObservingWeights()
+            exact = finished(model, observing)
+            for inputs in examples:
+                exact(inputs)
+            return finished(model, Int8Weights(observing.ranges))
         dtype = precision or model.graph.decoder.compute_dtype
         return finished(model, Weights(dtype, as_variables=True))
     if precision == "int8":
@@ -79,23 +83,15 @@ def int8_errors(model, examples):
         on the mean of all positions that are no padding}, the worst first.
     """
     check_int8()
-    exact = finished(model, Weights("float32", as_variables=True))
+    weights = ObservingWeights()
+    exact, moved = finished(model, weights), {}
     tops = [tf.argmax(exact(batch), axis=-1) for batch in examples]
-    expected, moved = _log_probs(exact, examples, tops), {}
-    for place, input_range in _observed(model, examples).items():
+    expected = _log_probs(exact, examples, tops)
+    for place, input_range in weights.ranges.items():
         rounded = finished(model, OneInt8Product(place, input_range))
         difference = _log_probs(rounded, examples, tops) - expected
         moved[place] = float(np.abs(difference).mean())
     return dict(sorted(moved.items(), key=lambda item: -item[1]))
-
-
-def _observed(model, examples):
-    """{place: the range of its inputs} of the large products, of examples of the model's inputs."""
-    weights = ObservingWeights()
-    observing = finished(model, weights)
-    for inputs in examples:
-        observing(inputs)
-    return weights.ranges
 
 
 def _log_probs(model, examples, ids):

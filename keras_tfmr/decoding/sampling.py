@@ -73,7 +73,7 @@ class Sampling:
                 f"Give either seed or noise; received seed={self.seed}, noise={self.noise}"
             )
         if self.seed is not None and not isinstance(self.seed, keras.random.SeedGenerator):
-            _checks.integer("seed", self.seed, 0, uint32=2**32 - 1)
+            _checks.integer("seed", self.seed, 0, 2**32 - 1)
         noise, top_k, top_p = self.noise, self.top_k, self.top_p
         if noise is not None:
             noise = _checks.tensor("noise", noise, "float32", 0.0, _BELOW_ONE, batch=None, n=None)

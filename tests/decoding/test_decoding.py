@@ -155,7 +155,10 @@ def test_config_is_json():
     assert DecodingConfig.from_json(config.to_json()) == config
     for wrong, message in (
         (dict(width=3), "fields of a DecodingConfig: \\['width'\\]"),
-        (dict(num_beams=1, num_return_sequences=2), "between 1 and num_beams=1; received 2"),
+        (
+            dict(num_beams=1, num_return_sequences=2),
+            "between 1 and num_beams=1. Received: num_return_sequences=2",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             DecodingConfig.from_dict(wrong)

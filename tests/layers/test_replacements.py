@@ -1,4 +1,4 @@
-"""Dropout and layer normalisation, which replace Keras's: no pattern, and its numbers."""
+"""Dropout, layer normalisation and dense layers, which replace Keras's: no pattern, its numbers."""
 
 import keras
 import numpy as np
@@ -7,6 +7,7 @@ from helpers import POLICIES, gradients, random, randomize, second_gradient, to_
 from keras import ops
 
 from keras_tfmr.layers import Dropout, LayerNormalization
+from keras_tfmr.layers.dense import Dense
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.5, 0.9, 0.999])
@@ -113,3 +114,25 @@ def test_constant_vectors_stay_finite():
     x = np.full((1, 2, 8), 7.0, "float32")
     value, (gradient,), _ = gradients(lambda x: ops.sum(layer(x, training=True) ** 2), [x])
     assert np.isfinite(value) and np.isfinite(gradient).all()
+
+
+@pytest.mark.backends("tensorflow")
+@pytest.mark.parametrize("dtype, tolerance", [("mixed_bfloat16", 1e-2), ("float32", 1e-5)])
+def test_a_dense_layer_has_the_output_and_gradients_of_keras(dtype, tolerance):
+    """Those of Keras's layer in float32; in bfloat16, its bias is a third off over so many rows."""
+    x, weights = random(4096, 2), random(4096, 3, seed=1) + 0.3
+    layer, exact = Dense(3, activation="relu", dtype=dtype), keras.layers.Dense(3, "relu")
+    found = []
+    for dense in (layer, exact):
+        dense.build((None, 2))
+        variables = dense.trainable_variables
+        variables[0].assign([[1.0, -0.5, 0.25], [0.5, 1.0, 2.0]])
+
+        def loss(x, dense=dense):
+            return ops.sum(ops.cast(dense(x, training=True), "float32") * weights)
+
+        value, (by_x,), by_variables = gradients(loss, [x], variables)
+        found.append([value, by_x, *by_variables])
+    for ours, expected in zip(*found, strict=True):
+        error = np.linalg.norm(ours - expected) / np.linalg.norm(expected)
+        assert error < tolerance

@@ -36,7 +36,7 @@ WRONG = {
         ("{run} --output {here}/old --max_length_ratio 0", "must be finite and positive"),
         ("{run} --output {here}/old --protect ur", "'ur' is none of"),
         ("{run} --output {here}/old --abbreviations xx", "xx"),
-        ("{run} --output {here}/old --nbest 9", "num_return_sequences must be an integer between"),
+        ("{run} --output {here}/old --nbest 9", "must be an integer between 1 and num_beams=1"),
     ),
     import_marian: (
         ("{here}/no --output {here}/old --overwrite", "{here}/no"),
