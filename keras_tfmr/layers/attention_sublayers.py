@@ -55,32 +55,8 @@ class AttentionSublayer(TransformerLayer):
         }
 
 
-class SelfAttention(AttentionSublayer):
-    """The base of the two whose queries, keys and values come from one input."""
-
-    causal = False  # whether a position attends to no later one
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        position_bias: Tensor | None = None, rotation: Nested | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("x", x.shape)
-        # Read before a norm, which may not pass it on.
-        mask = _checks.sequence_mask("mask", keras_mask(x) if mask is None else mask, x)
-        y = self.attention(
-            self.residual.pre_norm(x), query_mask=mask, attention_mask=attention_mask,
-            position_bias=position_bias, rotation=rotation, use_causal_mask=self.causal,
-            return_attention_scores=return_attention_scores, training=training,
-        )  # fmt: skip
-        if return_attention_scores:
-            y, scores = y
-        x = self.residual(x, y, training=training)  # [batch, length, d_model]
-        return (x, scores) if return_attention_scores else x
-
-
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class GlobalSelfAttention(SelfAttention):
+class GlobalSelfAttention(AttentionSublayer):
     """The encoder's attention sublayer: every position attends to every real one.
 
     Args:
@@ -118,9 +94,27 @@ class GlobalSelfAttention(SelfAttention):
     TensorShape([3, 5, 16])
     """
 
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        _checks.sequence_of_vectors("x", x.shape)
+        # Read before a norm, which may not pass it on.
+        mask = _checks.sequence_mask("mask", keras_mask(x) if mask is None else mask, x)
+        y = self.attention(
+            self.residual.pre_norm(x), query_mask=mask, attention_mask=attention_mask,
+            position_bias=position_bias, rotation=rotation,
+            return_attention_scores=return_attention_scores, training=training,
+        )  # fmt: skip
+        if return_attention_scores:
+            y, scores = y
+        x = self.residual(x, y, training=training)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalSelfAttention(SelfAttention):
+class CausalSelfAttention(AttentionSublayer):
     """The decoder's first sublayer: no position attends to a later one.
 
     Args:
@@ -159,7 +153,23 @@ class CausalSelfAttention(SelfAttention):
     [1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
-    causal = True
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        _checks.sequence_of_vectors("x", x.shape)
+        # Read before a norm, which may not pass it on.
+        mask = _checks.sequence_mask("mask", keras_mask(x) if mask is None else mask, x)
+        y = self.attention(
+            self.residual.pre_norm(x), query_mask=mask, attention_mask=attention_mask,
+            position_bias=position_bias, rotation=rotation, use_causal_mask=True,
+            return_attention_scores=return_attention_scores, training=training,
+        )  # fmt: skip
+        if return_attention_scores:
+            y, scores = y
+        x = self.residual(x, y, training=training)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import TransformerLayer, maybe_deserialize, serialize
 from keras_tfmr.layers.dropout import Dropout
@@ -93,29 +92,6 @@ class Block(TransformerLayer):
         return {**super().get_config(), **self.block_options()}
 
 
-class SelfAttentionBlock(Block):
-    """The base of layers of a `self_attention` and a `feed_forward` sublayer."""
-
-    def build(self, x_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape, self.d_model)
-        self.self_attention.build(x_shape)
-        self.feed_forward.build(x_shape)
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        position_bias: Tensor | None = None, rotation: Nested | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        x = self.self_attention(
-            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
-            rotation=rotation, return_attention_scores=return_attention_scores, training=training,
-        )  # fmt: skip
-        if return_attention_scores:
-            x, scores = x
-        x = self.feed_forward(x, training=training)  # [batch, length, d_model]
-        return (x, scores) if return_attention_scores else x
-
-
 class Stack(Block):
     """The base of encoders and decoders: dropout, relative positions, and pre-norm's last norm."""
 
@@ -157,27 +133,3 @@ class Stack(Block):
             "num_layers": self.num_layers,
             "relative_positions": serialize(self.relative_positions),
         }
-
-
-class SelfAttentionStack(Stack):
-    """The base of stacks of such layers."""
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("x", x.shape, self.d_model)
-        mask = keras_mask(x) if mask is None else mask
-        (rotation, position_bias), scores = self.relations(x), []
-        x = self.dropout(x, training=training)
-        for layer in self.layers:
-            x = layer(
-                x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
-                rotation=rotation, return_attention_scores=return_attention_scores,
-                training=training,
-            )  # fmt: skip
-            if return_attention_scores:
-                x, of_layer = x
-                scores.append(of_layer)
-        x = x if self.norm is None else self.norm(x)  # [batch, length, d_model]
-        return (x, scores) if return_attention_scores else x

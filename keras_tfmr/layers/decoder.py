@@ -8,11 +8,11 @@ from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
-from keras_tfmr.layers.block import Block, SelfAttentionBlock, SelfAttentionStack, Stack
+from keras_tfmr.layers.block import Block, Stack
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalDecoderLayer(SelfAttentionBlock):
+class CausalDecoderLayer(Block):
     """Causal self-attention, then the feed-forward sublayer: a decoder layer with no context.
 
     Args:
@@ -60,6 +60,25 @@ class CausalDecoderLayer(SelfAttentionBlock):
         options = self.attention_options()
         self.self_attention = CausalSelfAttention(name="self_attention", **options)
         self.feed_forward = self.make_feed_forward()
+
+    def build(self, x_shape: Shape) -> None:
+        _checks.sequence_of_vectors("x", x_shape, self.d_model)
+        self.self_attention.build(x_shape)
+        self.feed_forward.build(x_shape)
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        x = self.self_attention(
+            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+            rotation=rotation, return_attention_scores=return_attention_scores, training=training,
+        )  # fmt: skip
+        if return_attention_scores:
+            x, scores = x
+        x = self.feed_forward(x, training=training)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -146,7 +165,7 @@ class DecoderLayer(Block):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalDecoder(SelfAttentionStack):
+class CausalDecoder(Stack):
     """Dropout, then a stack of causal layers: a vector depends on no later token.
 
     It is the stack of a language model.
@@ -197,6 +216,26 @@ class CausalDecoder(SelfAttentionStack):
         self.layers = [
             CausalDecoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)
         ]
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        _checks.sequence_of_vectors("x", x.shape, self.d_model)
+        mask = keras_mask(x) if mask is None else mask
+        (rotation, position_bias), scores = self.relations(x), []
+        x = self.dropout(x, training=training)
+        for layer in self.layers:
+            x = layer(
+                x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+                rotation=rotation, return_attention_scores=return_attention_scores,
+                training=training,
+            )  # fmt: skip
+            if return_attention_scores:
+                x, of_layer = x
+                scores.append(of_layer)
+        x = x if self.norm is None else self.norm(x)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -4,12 +4,15 @@ from typing import Any
 
 import keras
 
+from keras_tfmr import _checks
+from keras_tfmr.compat import keras_mask
+from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention_sublayers import GlobalSelfAttention
-from keras_tfmr.layers.block import SelfAttentionBlock, SelfAttentionStack
+from keras_tfmr.layers.block import Block, Stack
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class EncoderLayer(SelfAttentionBlock):
+class EncoderLayer(Block):
     """Self-attention over all real positions, then the feed-forward sublayer.
 
     Args:
@@ -60,9 +63,28 @@ class EncoderLayer(SelfAttentionBlock):
         self.self_attention = GlobalSelfAttention(name="self_attention", **options)
         self.feed_forward = self.make_feed_forward()
 
+    def build(self, x_shape: Shape) -> None:
+        _checks.sequence_of_vectors("x", x_shape, self.d_model)
+        self.self_attention.build(x_shape)
+        self.feed_forward.build(x_shape)
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        x = self.self_attention(
+            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+            rotation=rotation, return_attention_scores=return_attention_scores, training=training,
+        )  # fmt: skip
+        if return_attention_scores:
+            x, scores = x
+        x = self.feed_forward(x, training=training)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x
+
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class Encoder(SelfAttentionStack):
+class Encoder(Stack):
     """Dropout, then a stack of encoder layers, over embedded tokens or any other vectors.
 
     Args:
@@ -112,3 +134,23 @@ class Encoder(SelfAttentionStack):
         self.layers = [
             EncoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)
         ]
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        _checks.sequence_of_vectors("x", x.shape, self.d_model)
+        mask = keras_mask(x) if mask is None else mask
+        (rotation, position_bias), scores = self.relations(x), []
+        x = self.dropout(x, training=training)
+        for layer in self.layers:
+            x = layer(
+                x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+                rotation=rotation, return_attention_scores=return_attention_scores,
+                training=training,
+            )  # fmt: skip
+            if return_attention_scores:
+                x, of_layer = x
+                scores.append(of_layer)
+        x = x if self.norm is None else self.norm(x)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x
