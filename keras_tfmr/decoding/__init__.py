@@ -30,7 +30,3 @@ __all__ = [
     "search",
     "slots_due",
 ]
-
-
-def __dir__():
-    return __all__

@@ -132,9 +132,9 @@ class Stack:
         x = ops.reshape(x, (-1, self.d_model))
         positions = ops.arange(length, dtype="int32")
         rotation, bias = self.relations(positions, positions)
-        masks = [None if mask is None else mask[:, None, None]]
-        masks += [causal_mask(length, length)[None, None]] * causal
-        may_attend = merge_masks(masks)
+        mask = None if mask is None else mask[:, None, None]
+        earlier = causal_mask(length, length)[None, None] if causal else None
+        may_attend = merge_masks([mask, earlier])
         bias, attends = mask_bias(may_attend, bias), any_key(may_attend)
         source_mask = None if source_mask is None else source_mask[:, None, None]
         source_bias, source_attends = mask_bias(source_mask), any_key(source_mask)

@@ -53,7 +53,3 @@ __all__ = [
     "positional_encoding",
     "scaled_dot_product_attention",
 ]
-
-
-def __dir__():
-    return __all__

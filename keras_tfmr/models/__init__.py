@@ -22,7 +22,3 @@ __all__ = [
     "TranslationModel",
     "config_of",
 ]
-
-
-def __dir__():
-    return __all__

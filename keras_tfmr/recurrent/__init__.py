@@ -55,7 +55,3 @@ __all__ = [
     "dtype_policy",
     "position_weights",
 ]
-
-
-def __dir__():
-    return __all__

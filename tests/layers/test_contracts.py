@@ -21,7 +21,7 @@ PLAIN = dict(quantized=False)  # nothing that int8 changes
 NORM = layers.RMSNormalization(0.1)  # lost, its epsilon would show
 
 
-def learned_positions(**kw):
+def learned_positions(**kw):  # while Keras traces them, torch sees a length beyond nine
     positions = layers.LearnedPositions(9, 8, **kw)
     return layers.PositionalEmbedding(20, 8, positions=positions, logits_bias=True, **kw)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import POLICIES, compiled, random, random_ids, to_numpy
 
-from keras_tfmr.layers import Encoder, PositionalEmbedding, RelativePositionBias, RotaryPositions
+from keras_tfmr.layers import PositionalEmbedding, RelativePositionBias, RotaryPositions
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions, positional_encoding
 from keras_tfmr.models import Transformer, TransformerConfig, TransformerLanguageModel
 
@@ -84,18 +84,6 @@ def test_no_plausible_vector_beyond_learned_positions():
     came = compiled(lambda first: layer(first + np.array([-3, 0, 1, 2], "int32")))(np.int32(2))
     nothing = np.full(8, np.nan)
     np.testing.assert_array_equal(came, [nothing, *vectors[2:], nothing])
-
-
-def test_learned_positions_of_an_open_length():
-    """While Keras traces it, torch sees a length beyond these nine positions."""
-    ids = keras.Input((None,), dtype="int32")
-    embedding = PositionalEmbedding(20, 8, positions=LearnedPositions(9, 8))
-    stack = Encoder(num_layers=1, d_model=8, num_heads=2, dff=16)
-    model = keras.Model(ids, [embedding(ids), stack(embedding(ids))])
-    assert [output.shape for output in model.outputs] == [(None, None, 8)] * 2
-    model(random_ids(1, 9, vocab=20))
-    with pytest.raises(ValueError, match=r"max_length=9.*Received.*10"):
-        model(random_ids(1, 10, vocab=20))
 
 
 def test_positions_of_ones_own():
