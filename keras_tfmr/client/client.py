@@ -94,8 +94,16 @@ class ServingClient:
             self._channel = grpc.insecure_channel(server, options)
         else:
             self._channel = grpc.secure_channel(server, credentials, options)
-        self._predict = self._method(PREDICT, serving_pb2.PredictResponse)
-        self._get_status = self._method(STATUS, serving_pb2.GetModelStatusResponse)
+        self._predict = self._channel.unary_unary(
+            PREDICT,
+            serving_pb2.PredictRequest.SerializeToString,
+            serving_pb2.PredictResponse.FromString,
+        )
+        self._get_status = self._channel.unary_unary(
+            STATUS,
+            serving_pb2.GetModelStatusRequest.SerializeToString,
+            serving_pb2.GetModelStatusResponse.FromString,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -240,13 +248,6 @@ class ServingClient:
                     f"Received: {name!r} with {len(value)} characters"
                 )
         return [*self.headers.items()]
-
-    def _method(self, name, response):
-        return self._channel.unary_unary(
-            name,
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=response.FromString,
-        )
 
 
 def _channel_options(server, retry):

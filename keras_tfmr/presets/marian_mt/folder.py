@@ -58,10 +58,6 @@ def read(folder: pathlib.Path, name: str, weights: bool, language: str | None) -
         name: The name of the model, for its record.
         weights: Whether to read the weights; otherwise they are random.
         language: For a model with several target languages, that of texts without a tag.
-
-    Raises:
-        PresetError: If a file is missing or cannot be read, or the model has another architecture.
-        ValueError: If its sizes do not fit each other, or it does not have the language.
     """
     config = _object(folder / "config.json")
     fields = config_fields(config)
@@ -148,11 +144,7 @@ def decoding_config(options: dict[str, Any]) -> DecodingConfig:
 def assign(
     model: keras.Model, path: pathlib.Path, vocabularies: dict[str, Vocabulary], banned: list[int]
 ) -> None:
-    """Gives a model the weights of a model.safetensors; published ids that are banned lose theirs.
-
-    Raises:
-        PresetError: If the file cannot be read, or its arrays are not those of the model.
-    """
+    """Gives a model the weights of a model.safetensors; ids that are banned get the bias `BANNED`."""
     if not path.exists():
         raise PresetError(
             f"expected a file {path.name}; pytorch_model.bin is a pickle, which can run code when "
