@@ -144,7 +144,7 @@ def decoding_config(options: dict[str, Any]) -> DecodingConfig:
 def assign(
     model: keras.Model, path: pathlib.Path, vocabularies: dict[str, Vocabulary], banned: list[int]
 ) -> None:
-    """Gives a model the weights of a model.safetensors; ids that are banned get the bias `BANNED`."""
+    """Gives a model the weights of a model.safetensors; banned ids get the bias `BANNED`."""
     if not path.exists():
         raise PresetError(
             f"expected a file {path.name}; pytorch_model.bin is a pickle, which can run code when "
