@@ -9,10 +9,9 @@ import copy
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr import _checks
 from keras_tfmr.compat import take
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
-from keras_tfmr.decoding.step import DecodingStep, select_rows
+from keras_tfmr.decoding.step import select_rows
 
 # While the batch shrinks, examples that have ended leave it as soon as a quarter has, and so many:
 # to leave costs a copy of the state.
@@ -47,8 +46,6 @@ class Search:
     def decode(self, state):
         """The `DecodingResult` of the search that starts with this state."""
         state = tree.map_structure(ops.convert_to_tensor, state)
-        if type(self.step).reorder is DecodingStep.reorder:
-            self._check_rows(state)
         loop = ops.zeros((), "int32"), state, self.start()
         if self.examples.shape[0] == 0:  # JAX cannot take rows of an empty batch
             result = self.result(loop[2])
@@ -59,16 +56,6 @@ class Search:
         ids, log_probs, scores = result
         ids = ops.where(log_probs[:, :, None] > -np.inf, ids, 0)  # a missing hypothesis
         return DecodingResult(ids, lengths_of(ids), log_probs, scores)
-
-    def _check_rows(self, state):
-        """A ValueError if a state without a `reorder` of its own has other rows than hypotheses."""
-        rows = self.constraints.rows()
-        for leaf in tree.flatten(state):
-            if len(leaf.shape) and not _checks.fits(leaf.shape[0], rows):
-                raise ValueError(
-                    f"Each tensor of the state must have batch * num_beams={rows} rows; "
-                    f"received shape {tuple(leaf.shape)}"
-                )
 
     def _run(self, *loop, few=0):
         """Adds tokens until at most `few` examples are unfinished."""

@@ -71,6 +71,12 @@ class DecodingStep(abc.ABC):
 
         By default, takes these rows of every leaf, except leaves of rank 0.
         """
+        for leaf in tree.flatten(state):
+            if len(leaf.shape) and not _checks.fits(leaf.shape[0], rows.shape[0]):
+                raise ValueError(
+                    f"Each tensor of the state must have batch * num_beams={rows.shape[0]} rows; "
+                    f"received shape {tuple(leaf.shape)}"
+                )
         return select_rows(state, rows)
 
     def select_step(self, examples: Tensor) -> "DecodingStep":

@@ -108,7 +108,7 @@ class CachedStep(DecodingStep):
     def select_state(self, state, examples):
         beams = np.arange(self.num_beams, dtype="int32")
         rows = ops.reshape(examples[:, None] * self.num_beams + beams, (-1,))
-        return self.reorder(state, rows)
+        return select_rows(state, rows)
 
 
 def decoder_and_head(weights, graph, *, cross):
