@@ -179,7 +179,7 @@ def plot_curves(rows, *, scores=("bleu", "chrf"), title=None):
         ("loss (nats a token)", ("loss",)),
         ("validation score", scores),
         ("learning rate", ("learning_rate",)),
-        ("real target tokens a second", ("tokens_per_second",)),
+        ("target tokens/s", ("tokens_per_second",)),
     )
     figure = Figure(figsize=(10, 6.5), layout="constrained")
     grid = figure.subplots(2, 2, sharex=True).ravel()

@@ -23,7 +23,7 @@ class Dropout(keras.layers.Dropout):
     is exactly the input.
 
     Args:
-        rate: Share that is dropped in training, in [0, 1).
+        rate: Fraction dropped in training, in [0, 1).
 
     Call arguments:
         inputs: Tensor of any shape.

@@ -20,7 +20,7 @@ class Corpus:
 
     Fields:
         name: The given name, without its weight.
-        weight: Its share of an epoch relative to the other weights, or None.
+        weight: Its fraction of an epoch relative to the other weights, or None.
         tag: The tag in front of its sources, or "".
         aligned: The file of the targets, if it is separate.
     """
