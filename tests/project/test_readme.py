@@ -27,7 +27,8 @@ def blocks(page, language):
 PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guide/*.md"))]
 PROGRAMS = {page: blocks(page, "python") for page in PAGES if blocks(page, "python")}
 # [(program, what the page says that it prints)] of a page.
-SHOWN = re.compile(r"^```python\n((?:(?!```).*\n)*)```\n\n```text\n(.*?)^```", re.M | re.S)
+LINES = r"((?:(?!```).*\n)*)```"
+SHOWN = re.compile(rf"^```python\n{LINES}\n\n```text\n{LINES}", re.M)
 # The programs of these pages ask a server; those of the last train one first.
 ASK = [page for page, found in PROGRAMS.items() if any("8500" in block for block in found)]
 BOTH = "docs/guide/from_layers.md"
