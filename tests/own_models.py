@@ -13,9 +13,9 @@ def of_ids(vocab=20, decoder=Decoder):
     """Of source and target ids; a Dense stands before the decoder, and another before the head."""
     source_ids = keras.Input((None,), dtype="int32", name="source_ids")
     target_ids = keras.Input((None,), dtype="int32", name="target_ids")
-    context = Encoder(**SIZES)(PositionalEmbedding(vocab, 16)(source_ids))
+    context = Encoder(**SIZES, name="encoder")(PositionalEmbedding(vocab, 16)(source_ids))
     context = keras.layers.Dense(12, activation="tanh")(context)
-    x = decoder(**SIZES)(PositionalEmbedding(vocab, 16)(target_ids), context)
+    x = decoder(**SIZES, name="decoder")(PositionalEmbedding(vocab, 16)(target_ids), context)
     x = keras.layers.Dense(16, activation="tanh")(x)
     return randomized(TranslationModel([source_ids, target_ids], LMHead(vocab)(x)))
 
@@ -25,8 +25,8 @@ def of_pictures(vocab=20):
     pictures = keras.Input((8, 8, 3), name="pictures")
     target_ids = keras.Input((None,), dtype="int32", name="target_ids")
     context = keras.layers.Conv2D(16, 4, 4, activation="tanh")(pictures)
-    context = keras.layers.Reshape((4, 16))(context)
-    x = Decoder(**SIZES)(PositionalEmbedding(vocab, 16)(target_ids), context)
+    context = keras.layers.Reshape((4, 16), name="encoder")(context)
+    x = Decoder(**SIZES, name="decoder")(PositionalEmbedding(vocab, 16)(target_ids), context)
     return randomized(TranslationModel([pictures, target_ids], LMHead(vocab)(x)))
 
 

@@ -174,7 +174,7 @@ class Mine(Decoder):
 @pytest.mark.backends("tensorflow", "torch")
 def test_a_layer_of_ones_own_class_is_decoded_by_its_own_code():
     model = of_ids(decoder=Mine)
-    assert "mine is a Mine, which is no layer of keras_tfmr" in model.why_not_cached()
+    assert "decoder is a Mine, which is no layer of keras_tfmr" in model.why_not_cached()
     source = source_of(model)
     step, state = model.start(source, 2, max_length=5)
     assert isinstance(step, WholeSequenceStep)

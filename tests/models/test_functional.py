@@ -1,7 +1,6 @@
 """Ready models and those of one's own, combined through the functional API: what Keras does to any.
 
-Two are combined here: a layer between encoder and decoder and one before the logits; and an encoder
-of pictures that is no Transformer.
+For those of one's own, see own_models.py.
 """
 
 import os
@@ -13,10 +12,11 @@ import keras
 import numpy as np
 import pytest
 from helpers import random, randomize, to_numpy
+from own_models import OWN
 
 from keras_tfmr import LabelSmoothedCrossEntropy, recurrent
 from keras_tfmr.compat import flatten_layers
-from keras_tfmr.layers import CausalDecoder, Decoder, Encoder, LMHead, PositionalEmbedding
+from keras_tfmr.layers import CausalDecoder, Decoder, LMHead, PositionalEmbedding
 from keras_tfmr.models import LanguageModel, Transformer, TransformerConfig, TranslationModel
 
 VOCAB, SIZES = 20, dict(num_layers=1, d_model=8, num_heads=2, dff=16)
@@ -31,28 +31,10 @@ def ids(name):
     return keras.Input((None,), dtype="int32", name=f"{name}_ids")
 
 
-def with_layers_between():
-    source, target, embedding = ids("source"), ids("target"), PositionalEmbedding(VOCAB, 8)
-    context = Encoder(**SIZES, name="encoder")(embedding(source))
-    context = keras.layers.Dense(8, activation="tanh")(context)
-    x = Decoder(**SIZES, name="decoder")(embedding(target), context)
-    x = keras.layers.Dense(8, activation="gelu")(x)
-    return TranslationModel([source, target], embedding(x, reverse=True))
-
-
-def of_pictures():
-    pictures, target = keras.Input((16, 16, 3), name="pictures"), ids("target")
-    context = keras.layers.Conv2D(8, 4, 4)(pictures)
-    context = keras.layers.Reshape((16, 8), name="encoder")(context)
-    x = PositionalEmbedding(VOCAB, 8)(target)
-    x = Decoder(**SIZES, name="decoder")(x, context)
-    return TranslationModel([pictures, target], LMHead(VOCAB)(x))
-
-
 MODELS = {
     "ready": (lambda: Transformer(TINY), SOURCE),
-    "layers between": (with_layers_between, SOURCE),
-    "pictures": (of_pictures, random(2, 16, 16, 3)),
+    "own layers": (OWN["own layers"], SOURCE),
+    "pictures": (OWN["pictures"], random(2, 8, 8, 3)),
 }
 
 
@@ -183,9 +165,9 @@ def recurrent_in_bfloat16():
 @pytest.mark.parametrize(
     "make, change",
     [
-        (with_layers_between, with_lora),
-        (with_layers_between, partly_frozen),
-        (with_layers_between, quantized),
+        (OWN["own layers"], with_lora),
+        (OWN["own layers"], partly_frozen),
+        (OWN["own layers"], quantized),
         (recurrent_in_bfloat16, quantized),
     ],
 )
@@ -260,7 +242,7 @@ def test_a_language_model_has_a_decoder_without_a_context():
 
 def test_sample_weights_of_rank_1_then_2():
     """On one compiled model, whose step is traced for each."""
-    model = with_layers_between()
+    model = OWN["own layers"]()
     model.compile("sgd", LabelSmoothedCrossEntropy())
     for shape in ((2,), (2, 3), (2, 1)):
         weight = np.ones(shape, "float32")
