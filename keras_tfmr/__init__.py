@@ -4,7 +4,7 @@ Names of dimensions, in comments and docstrings: batch, beam, rows
 (= batch · beam, the beams of a sentence side by side), heads, query, key, length, source,
 target, vocab, d_model, dff, key_dim, value_dim, units, n.
 
-Masks are bool, True = valid / may attend. Padding is token id 0.
+Masks are bool, True = valid / may attend. Padding is token ID 0.
 """
 
 import sys

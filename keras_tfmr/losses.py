@@ -1,4 +1,4 @@
-"""Cross-entropy over token ids, label-smoothed, averaged over real tokens."""
+"""Cross-entropy over token IDs, label-smoothed, averaged over real tokens."""
 
 from typing import Any
 

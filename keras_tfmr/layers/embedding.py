@@ -55,24 +55,24 @@ class Embedding(MaskingLayer):
 class PositionalEmbedding(Embedding):
     """Token embedding times √d_model, plus positions; and the other way, from vectors to logits.
 
-    Padding is id 0. The layer gives its output the Keras mask (True = a real token) that later
+    Padding is ID 0. The layer gives its output the Keras mask (True = a real token) that later
     layers read.
 
     Called with `reverse=True`, it multiplies vectors with the same table and gives the logits of
     all tokens ("tied" logits), in float32 under every dtype policy.
 
     Args:
-        vocab_size: Number of token ids.
+        vocab_size: Number of token IDs.
         d_model: Width of a vector.
         positions: The layer that makes position vectors, such as `LearnedPositions(512, d_model)`
             or `NoPositions()`; `SinusoidalPositions(d_model)` by default.
         norm: A normalisation layer, copied to follow the sum; none by default.
         scaled: Whether the token embedding is multiplied by √d_model.
-        mask_zero: Whether id 0 is padding; if not, there is no mask.
+        mask_zero: Whether ID 0 is padding; if not, there is no mask.
         logits_bias: Whether the logits have a bias, a weight of this layer.
 
     Call arguments:
-        inputs: int tensor `[batch, length]` of token ids; with `reverse`, vectors
+        inputs: int tensor `[batch, length]` of token IDs; with `reverse`, vectors
             `[batch, length, d_model]`.
         reverse: Whether to make logits of vectors.
 
@@ -81,7 +81,7 @@ class PositionalEmbedding(Embedding):
         `reverse`, float32 logits `[batch, length, vocab_size]`.
 
     Raises:
-        ValueError: If `inputs` does not have rank 2, holds an id that is negative or not below
+        ValueError: If `inputs` does not have rank 2, holds an ID that is negative or not below
             `vocab_size`, or has more positions than are learned; with `reverse`, if it does not
             have rank 3 and width `d_model`.
 

@@ -12,12 +12,12 @@ from keras_tfmr.layers.base import TransformerLayer
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class LMHead(TransformerLayer):
-    """A linear layer to one logit per token id or class, in float32 under every dtype policy.
+    """A linear layer to one logit per token ID or class, in float32 under every dtype policy.
 
     For logits that share the table of an embedding, see `PositionalEmbedding`.
 
     Args:
-        units: Number of classes or token ids.
+        units: Number of classes or token IDs.
         use_bias: Whether to add a bias.
         **kwargs: As for `MultiHeadAttention`.
 

@@ -1,4 +1,4 @@
-"""Functional models of language: from token ids to the logits of each next token."""
+"""Functional models of language: from token IDs to the logits of each next token."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class LanguageModel(FunctionalModel):
     between the decoder and the logits may be any layers that look at no later position.
 
     Args:
-        inputs: The `keras.Input` of token ids.
+        inputs: The `keras.Input` of token IDs.
         outputs: The logits `[batch, length, vocab]`; those at position t predict token t + 1.
         name: The name of the model.
 

@@ -76,7 +76,7 @@ def Transformer(  # noqa: N802  (named like the models of keras.applications)
 def TransformerLanguageModel(  # noqa: N802
     config: TransformerConfig, name: str = "language_model", dtype: Any = None
 ) -> LanguageModel:
-    """The decoder alone: from token ids to the logits of each next token.
+    """The decoder alone: from token IDs to the logits of each next token.
 
     Args:
         config: A `TransformerConfig`; `target_vocab` and `decoder_layers` are its vocabulary

@@ -56,8 +56,8 @@ class TransformerConfig(ModelConfig):
     """Everything that a model is built from. The default sizes are those of the preset `tutorial`.
 
     Args:
-        source_vocab: Number of source token ids; the vocabulary of a classifier.
-        target_vocab: Number of target token ids; the vocabulary of a language model.
+        source_vocab: Number of source token IDs; the vocabulary of a classifier.
+        target_vocab: Number of target token IDs; the vocabulary of a language model.
         encoder_layers: Number of encoder layers.
         decoder_layers: Number of decoder layers; the depths may differ.
         d_model: Width of the vectors between layers.

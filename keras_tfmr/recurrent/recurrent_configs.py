@@ -17,8 +17,8 @@ class Seq2SeqConfig(ModelConfig):
     """Everything that a `Seq2SeqModel` is built from.
 
     Args:
-        source_vocab: Number of source token ids.
-        target_vocab: Number of target token ids.
+        source_vocab: Number of source token IDs.
+        target_vocab: Number of target token IDs.
         embedding_dim: Width of an embedded word.
         units: Width of both states and of the summary.
         maxout_units: Width of the maxout layer.
@@ -126,7 +126,7 @@ class LSTMNConfig(ModelConfig):
     """Everything that an `LSTMNLanguageModel` is built from.
 
     Args:
-        vocab: Number of token ids.
+        vocab: Number of token IDs.
         embedding_dim: Width of an embedded word.
         units: Width of the hidden and of the memory tape.
         dropout_rate: Fraction of the embedded words and of the layer's output dropped in training.

@@ -19,7 +19,7 @@ class Classifier(TextModel):
     """Labels texts with a model, its tokenizer and the names of its classes.
 
     Args:
-        model: A functional model from token ids `[batch, length]` to logits `[batch, classes]`,
+        model: A functional model from token IDs `[batch, length]` to logits `[batch, classes]`,
             such as that of `TransformerClassifier`.
         tokenizer: A `SubwordTokenizer`.
         labels: The names of the model's classes, in their order.

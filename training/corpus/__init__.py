@@ -1,4 +1,4 @@
-"""From the files that `--data` names to token ids on the disk, larger than memory or not.
+"""From the files that `--data` names to token IDs on the disk, larger than memory or not.
 
 A line goes one way: `sources` names its file, `read` has it from there, `filter` cleans or drops
 it, `unique` drops it if it occurs twice, `held_out` may take it away, `protect` puts slots into it,
