@@ -73,7 +73,7 @@ class Completer(TextModel):
     def _trace(self):
         max_length = self.max_length
         shorter = (length for length in _PROMPT_LENGTHS if length < max_length)
-        self._searches = {length: self._search(length) for length in (*shorter, max_length)}
+        self._searches = {length: self._traced_search(length) for length in (*shorter, max_length)}
         self._serve(
             (COMPLETE_GREEDILY, self._complete_greedily),
             (COMPLETE, self._complete),
@@ -190,10 +190,10 @@ class Completer(TextModel):
             "truncated": truncated,
         }
 
-    def _search(self, longest):
+    def _traced_search(self, longest):
         """The function that decodes after prompts of at most `longest` tokens."""
         return traced(
-            self._searched,
+            self._search_graph,
             prompt_ids=([None, 1 + longest], tf.int32),
             wanted=tf.int32,
             noise=([None, self.max_new_tokens], tf.float32),
@@ -223,7 +223,7 @@ class Completer(TextModel):
         )
         return new_ids[:rows], log_prob[:rows]
 
-    def _searched(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
+    def _search_graph(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
         """From prompt ids to new ids and log-probabilities."""
         longest = prompt_ids.shape[1] - 1 + self.max_new_tokens
         step, state, bos_ids, rest = self.model.start_after(

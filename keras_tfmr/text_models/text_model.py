@@ -107,18 +107,6 @@ class TextModel(abc.ABC):
             ExportError: If the folder is not empty, or cannot be written.
             PresetError: If the model is of no class of this package, or has other layers than its
                 config says, as a quantised one has.
-
-        >>> import tempfile
-        >>> from keras_tfmr import Completer, SubwordTokenizer
-        >>> from keras_tfmr import TransformerConfig, TransformerLanguageModel
-        >>> tokenizer = SubwordTokenizer.learn(["o gato preto"] * 9, vocab_size=300)
-        >>> config = TransformerConfig.preset("tiny", target_vocab=tokenizer.vocab_size,
-        ...     joint_vocab=False)
-        >>> completer = Completer(TransformerLanguageModel(config), tokenizer, max_length=64)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = completer.save_to_preset(f"{folder}/mine")
-        ...     print(Completer.from_preset(path).max_length)
-        64
         """
         return save(self, preset_dir)
 
@@ -163,18 +151,6 @@ class TextModel(abc.ABC):
                 is left behind.
             ValueError: If the model does not have the precision, such as a classifier int8, there
                 are no texts for int8, or an option has no effect on the format.
-
-        >>> import tempfile
-        >>> from keras_tfmr import SubwordTokenizer, Transformer, TransformerConfig, Translator
-        >>> lines = ["o gato preto", "the black cat"] * 9
-        >>> tokenizer = SubwordTokenizer.learn(lines, vocab_size=300)
-        >>> size = tokenizer.vocab_size
-        >>> config = TransformerConfig.preset("tiny", source_vocab=size, target_vocab=size)
-        >>> translator = Translator(Transformer(config), tokenizer)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = translator.export(folder, check=False)
-        ...     print(path.name, (path / "saved_model.pb").exists())
-        1 True
         """
         return write.export(self, directory, format, precision, texts, check)
 

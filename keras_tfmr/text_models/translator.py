@@ -91,7 +91,7 @@ class Translator(TextModel):
         self._parts = traced(self.protection.parts, text="string")
         self._sentences = traced(self._translate_slotted, text="string")
         self._search = traced(
-            self._searched,
+            self._search_graph,
             source_ids=([None, None], tf.int32),
             max_lengths=tf.int32,
             num_certain=([], tf.int32),
@@ -374,7 +374,7 @@ class Translator(TextModel):
         result = self._search(source_ids, max_lengths, tf.constant(num_certain))
         return decoding.DecodingResult(*(field[:rows] for field in result))
 
-    def _searched(self, source_ids, max_lengths, num_certain):
+    def _search_graph(self, source_ids, max_lengths, num_certain):
         """From ids and maximum lengths to the `DecodingResult`."""
         config, target = self.config, self.target_tokenizer
         examples = decoding.Examples(

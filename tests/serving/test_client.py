@@ -19,6 +19,7 @@ from stub_translator import (
     StubTranslator,
     classify,
     complete,
+    score,
     serving,
     translate,
 )
@@ -102,14 +103,18 @@ def test_each_call_of_a_translator(client, stub):
 
 
 def test_each_call_of_the_other_models():
-    stub = StubTranslator({"classify": classify, "complete": complete})
+    log_prob = {"log_prob": lambda texts: score(texts, texts)}
+    stub = StubTranslator({"classify": classify, "complete": complete, **log_prob})
     with serving(stub) as address, ServingClient(address) as client:
+        assert client.log_prob(["um dia"]) == [(-1.0, 2, False)]
         (answer,) = client.classify(["um dia"])
         assert answer[::2] == ("long", False)
         assert answer.probabilities == pytest.approx({"long": 0.6, "short": 0.4})
-        (answer,) = client.complete(["era"], length=2, temperature=0.5, seed=7)
+        (answer,) = client.complete(["era"], length=2, temperature=0.5, top_k=3, top_p=0.5, seed=7)
         assert answer == (" 0.5 0.5", -2.0, 2, False, False)
-        assert stub.requests[-1].inputs["seed"].int64_val == [7]
+        sent = stub.requests[-1].inputs
+        assert sent["seed"].int64_val == [7] and sent["top_k"].int_val == [3]
+        assert sent["top_p"].float_val == [0.5]
         with pytest.raises(ServingError, match=r"translate.*not found"):
             client.translate(["a"])
 
