@@ -67,6 +67,6 @@ def measured(exact, rounded, texts):
 
 def _blamed(exact, texts):
     """Which products in int8 move the model most, each alone: a clause."""
-    errors = int8_errors(exact.model, exact.examples(texts[:BLAMED]))
+    errors = int8_errors(exact.model, exact.calibration_inputs(texts[:BLAMED]))
     worst = [f"{path} by {nats:.3f} nats" for path, nats in [*errors.items()][:3]]
     return f"alone in int8, each of these layers moves it: {', '.join(worst)}"

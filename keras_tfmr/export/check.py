@@ -26,7 +26,7 @@ from keras_tfmr import compat
 from keras_tfmr.export import warmup
 from keras_tfmr.export.saved_session import SavedSession, first_lines
 
-# A request with its answer, (signature, inputs, outputs): see `known_answers.record`.
+# A request with its answer, (signature, inputs, outputs): see `known_answers.cases`.
 Case = tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]
 
 # Registered in TensorFlow 2.21, unknown to 2.20.

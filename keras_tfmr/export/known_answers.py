@@ -35,31 +35,31 @@ ADVERSARIAL = (
 )
 
 
-def record(text_model: Any) -> list[Case]:
+def cases(text_model: Any) -> list[Case]:
     """Requests for every signature of a `TextModel`, with the answers that it gives in process."""
     plain = [text.encode() for text in TEXTS]
-    rounded, cases = precision_of(text_model.model) != "float32", []
+    rounded, found = precision_of(text_model.model) != "float32", []
     for name, function in text_model.signatures.items():
         # Translations of nonsense are so close in score that rounding decides among them.
         adversarial = ADVERSARIAL if name == text_model.default and not rounded else ()
-        inputs = example(text_model, name, [*plain, *adversarial])
+        inputs = request_of(text_model, name, [*plain, *adversarial])
         # Optimising a signature takes seconds, more than a few answers gain from it.
         with compat.unoptimized_functions():
             outputs = function(*map(tf.constant, inputs.values()))
         if rounded and text_model.declared[name].searched:
             outputs = {}
-        cases.append((name, inputs, {alias: x.numpy() for alias, x in outputs.items()}))
-    return cases
+        found.append((name, inputs, {alias: x.numpy() for alias, x in outputs.items()}))
+    return found
 
 
 def warm_ups(text_model: Any, texts: Sequence[Text]) -> list[tuple[str, dict[str, np.ndarray]]]:
     """Requests for `warmup.write`: every signature and batch size, the default signature first."""
     names = sorted(text_model.signatures, key=lambda name: name != text_model.default)
     rows = [[texts[i % len(texts)] for i in range(batch)] for batch in BATCHES]
-    return [(name, example(text_model, name, batch)) for name in names for batch in rows]
+    return [(name, request_of(text_model, name, batch)) for name in names for batch in rows]
 
 
-def example(text_model: Any, name: str, texts: Sequence[Any]) -> dict[str, np.ndarray]:
+def request_of(text_model: Any, name: str, texts: Sequence[Any]) -> dict[str, np.ndarray]:
     """A request to a signature with these texts: {input: array}, in the signature's order."""
 
     def in_turn(*values):

@@ -81,7 +81,7 @@ def write_saved_model(
         name: function.get_concrete_function() for name, function in served.signatures.items()
     }
     warm_ups = known_answers.warm_ups(served, texts[:WARM_UP] or known_answers.TEXTS)
-    cases = known_answers.record(trained) if checked else ()
+    cases = known_answers.cases(trained) if checked else ()
     with _files.writing(directory), _files.unfinished(directory) as folder:
         _save(served, functions, folder)
         warmup.write(folder, warm_ups)

@@ -129,7 +129,7 @@ class Completer(TextModel):
             "max_new_tokens": self.max_new_tokens,
         }
 
-    def examples(self, texts: Sequence[Text]) -> list[Any]:
+    def calibration_inputs(self, texts: Sequence[Text]) -> list[Any]:
         if not texts:
             return []
         ids, _ = self.tokenizer.encode_truncated(

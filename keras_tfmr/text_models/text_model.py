@@ -211,10 +211,10 @@ class TextModel(abc.ABC):
             precision: "float32", "bfloat16" or "int8"; None keeps the precision.
             texts: For int8, texts like those to come, to find the ranges of products with.
         """
-        examples = self.examples(texts) if precision == "int8" else ()
+        examples = self.calibration_inputs(texts) if precision == "int8" else ()
         return self.replace(model=optimize_for_decoding(self.model, precision, examples))
 
-    def examples(self, texts: Sequence[Text]) -> list[Any]:
+    def calibration_inputs(self, texts: Sequence[Text]) -> list[Any]:
         """Model inputs for these texts, in batches: the examples of int8."""
         return []
 

@@ -218,7 +218,7 @@ class Translator(TextModel):
             )
         return self._answers(signature, inputs, batch_size)
 
-    def examples(self, texts: Sequence[Text]) -> list[Any]:
+    def calibration_inputs(self, texts: Sequence[Text]) -> list[Any]:
         texts, inputs = [utf8(text) for text in self.source_tokenizer.tagged(texts)], []
         for start in range(0, len(texts), BATCH):
             batch = tf.constant(texts[start : start + BATCH])

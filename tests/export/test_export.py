@@ -125,7 +125,7 @@ def test_a_failing_check_leaves_nothing_behind(tmp_path, monkeypatch):
     # What would be written and asked does not matter here, and takes its time.
     translator = tiny_translator(kind=Plain)
     monkeypatch.setattr(write, "_save", lambda *given: (given[-1] / "saved_model.pb").touch())
-    monkeypatch.setattr(known_answers, "record", lambda translator: [])
+    monkeypatch.setattr(known_answers, "cases", lambda translator: [])
     problems = ["it does not load", "nor run"]
     monkeypatch.setattr(write, "problems_in_new_process", lambda *_: problems)
     with pytest.raises(ExportError, match=r"(?s)not kept.*- it does not load\n- nor run"):

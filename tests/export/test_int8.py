@@ -136,7 +136,7 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path):
     with SavedSession(path) as session:
         found = session.run("translate", {"text": np.array([x.encode() for x in LINES], object)})
         here = translator.for_decoding("int8", LINES)
-        for case in known_answers.record(here):
+        for case in known_answers.cases(here):
             assert check.differences(session, case, tolerance=1e-3) == []
     assert [text.decode() for text in found["translation"]] == here.translate(LINES)
 
@@ -154,7 +154,7 @@ def test_straying_answers_are_refused_with_the_layer_to_blame():
     said = rf"a token differs by [1-9][0-9.]* nats.* these layers moves it: {layer}/output by [1-9]"
     with pytest.raises(ExportError, match=said):
         measured(translator, translator.for_decoding("int8", LINES), LINES)
-    errors = int8_errors(translator.model, translator.examples(LINES))
+    errors = int8_errors(translator.model, translator.calibration_inputs(LINES))
     (_, worst), (_, second), *_ = errors.items()
     assert worst > 5 * second, errors
     assert {"query_key_value", "source", "embedding"} <= {

@@ -35,7 +35,7 @@ def exports(models, once):
 def test_answers_methods_warm_up_and_metadata(exports, models, name):
     model, path = models[name], exports / name / "1"
     with SavedSession(path) as session:
-        for case in known_answers.record(model):
+        for case in known_answers.cases(model):
             assert check.differences(session, case, tolerance=1e-3) == []
         asked = warmup.read(path)
         for request in asked:

@@ -153,7 +153,7 @@ def test_the_target_language_is_a_tag_before_each_text(translator, tmp_path):
     assert saved.source_tokenizer.target_language == "fra"
     assert saved.record["config"]["published"]["target_language"] == "fra"
     # The texts that find the ranges of int8 get the languages in turn.
-    tags, *_ = np.array(translator.examples(TEXTS)[0][0]).T
+    tags, *_ = np.array(translator.calibration_inputs(TEXTS)[0][0]).T
     assert tags.tolist() == translator.source_tokenizer.encode(TAGS).flat_values.numpy().tolist()
 
 

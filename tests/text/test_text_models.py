@@ -7,7 +7,7 @@ from formulas import log_softmax
 from text_models import KINDS, LABELS, LINES, by_hand, classifier, tokenizer
 
 from keras_tfmr import Classifier
-from keras_tfmr.export.known_answers import ADVERSARIAL, example
+from keras_tfmr.export.known_answers import ADVERSARIAL, request_of
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def softmax(logits):
 
 def answers(model, signature, texts, rows=slice(None)):
     """What a signature answers to some rows of the request for texts, as NumPy arrays."""
-    columns = (tf.constant(column[rows]) for column in example(model, signature, texts).values())
+    columns = (tf.constant(column[rows]) for column in request_of(model, signature, texts).values())
     outputs = model.signatures[signature](*columns)
     return {name: value.numpy() for name, value in outputs.items()}
 
