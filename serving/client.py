@@ -102,15 +102,12 @@ def print_answers(client, options):
     number = 0
     for texts in [options.texts] if options.texts else lines(standard_input()):
         try:
-            answers, failed = ask(client, options, texts, terms), None
+            answers = ask(client, options, texts, terms)
         except ServingError as error:
-            answers, failed = error.answers, error
-        for answer in answers:
-            number += 1
-            show(options, number, answer)
-        sys.stdout.flush()
-        if failed:
-            raise failed
+            show_all(options, number, error.answers)
+            raise
+        show_all(options, number, answers)
+        number += len(answers)
 
 
 def ask(client, options, texts, terms):
@@ -135,6 +132,13 @@ def lines(chunks):
         *complete, rest = (rest + chunk).split(b"\n")
         yield [line.removesuffix(b"\r") for line in complete]
     yield [rest] if rest else []
+
+
+def show_all(options, before, answers):
+    """Prints the answers to the texts after so many before."""
+    for number, answer in enumerate(answers, before + 1):
+        show(options, number, answer)
+    sys.stdout.flush()
 
 
 def show(options, number, answer):
