@@ -121,6 +121,7 @@ def test_loops_run_whole(version, optimized):
         assert {"While", "StatelessWhile"} & run and "Merge" not in run
 
 
+@pytest.mark.ci
 def test_a_failing_check_leaves_nothing_behind(tmp_path, monkeypatch):
     # What would be written and asked does not matter here, and takes its time.
     translator = tiny_translator(kind=Plain)
@@ -190,6 +191,7 @@ def test_the_next_free_number_is_taken(tmp_path):
     assert sorted(published) == [*range(8, 16)]
 
 
+@pytest.mark.ci
 def test_a_rounded_model_is_stored_and_served_in_its_precision(tmp_path):
     exact, quantized = classifier(), classifier()
     with warnings.catch_warnings():
@@ -212,6 +214,7 @@ class Explaining(Plain):
     names = ("translate", "explain")
 
 
+@pytest.mark.ci
 def test_a_recurrent_model_is_exported_alike(tmp_path):
     size = tokenizer().vocab_size
     config = RNNSearchConfig.preset("tiny", source_vocab=size, target_vocab=size)

@@ -1,6 +1,7 @@
 """The check finds what keeps TensorFlow Serving from loading an export, or from answering as it."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from text_models import Plain, tiny_model, tiny_translator
 
@@ -57,6 +58,7 @@ def test_an_operation_that_the_server_lacks_is_found(monkeypatch):
     assert "StringUpper is not an operation of TensorFlow Serving" in problem
 
 
+@pytest.mark.ci
 def test_a_warmup_file_that_fails_is_found(tmp_path):
     good = ("serving_default", {"text": ["a"]})
     path = save(tmp_path, upper)
@@ -76,6 +78,7 @@ def test_a_warmup_file_that_fails_is_found(tmp_path):
     assert "the record holds no request" in only_problem(path)
 
 
+@pytest.mark.ci
 def test_a_wrong_answer_is_found(tmp_path):
     def answer(text):
         return {"translation": tf.strings.upper(text), "score": tf.ones([tf.size(text)])}
@@ -107,6 +110,7 @@ def test_of_a_rounded_model_only_what_no_search_decides_is_known():
     assert outputs["translate"] == {} and {*outputs["score"]} >= {"log_prob"}
 
 
+@pytest.mark.ci
 def test_lost_weights_are_found(tmp_path):
     module = tf.Module()
     module.kernel = tf.Variable(tf.ones([8]))
@@ -116,6 +120,7 @@ def test_lost_weights_are_found(tmp_path):
     assert "does not load" in only_problem(path)
 
 
+@pytest.mark.ci
 def test_a_process_that_dies_is_a_problem(tmp_path, monkeypatch):
     dying = tmp_path / "python"
     dying.write_text("#!/bin/sh\necho falling >&2\nkill -SEGV $$\n")

@@ -81,6 +81,7 @@ def test_a_copy_has_the_same_outputs_for_every_option(name, kind):
     np.testing.assert_allclose(to_numpy(copy(arrays)), before, atol=1e-4)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_a_model_of_ones_own_in_another_precision(name, precision, monkeypatch):
@@ -160,6 +161,7 @@ def test_a_copy_in_another_precision():
         with_precision(copy, "float32")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["translates", "writes"])
 def test_lora_is_merged(kind):
     model = make("paper", kind)

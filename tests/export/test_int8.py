@@ -78,6 +78,7 @@ def test_row_with_its_own_range_does_not_depend_on_other_rows():
     assert error[[0, 2, 3, 4, 5]].max() < 0.2
 
 
+@pytest.mark.ci
 def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
     rng = np.random.default_rng(2)
     weights = Int8Weights({}), Int8Weights({"": (-3.0, 3.0)})
@@ -104,6 +105,7 @@ def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
     assert np.allclose(np.load(tmp_path / "y.npy"), module.f(x)["y"], atol=1e-2)
 
 
+@pytest.mark.ci
 def test_model_in_int8_is_close_and_a_third_of_the_size():
     config = TransformerConfig(
         source_vocab=600, target_vocab=600, encoder_layers=1, decoder_layers=1, d_model=256,
@@ -126,6 +128,7 @@ def test_model_in_int8_is_close_and_a_third_of_the_size():
         assert size(fast) < 0.35 * size(model)
 
 
+@pytest.mark.ci
 def test_export_answers_like_the_copy_in_this_process(tmp_path):
     translator = tiny_translator(kind=Plain)
     path = translator.export(tmp_path, precision="int8", texts=LINES, check=False)
@@ -141,6 +144,7 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path):
     assert [text.decode() for text in found["translation"]] == here.translate(LINES)
 
 
+@pytest.mark.ci
 def test_straying_answers_are_refused_with_the_layer_to_blame():
     """A hidden unit that is large, and that nothing reads, takes all steps of its layer's input."""
     translator = tiny_translator(kind=Plain)

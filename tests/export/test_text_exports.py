@@ -11,6 +11,7 @@ from text_models import LINES, classifier, completer
 from keras_tfmr.export import check, known_answers, warmup, write
 from keras_tfmr.export.saved_session import SavedSession
 
+pytestmark = pytest.mark.ci
 MODELS = {"classifier": classifier, "completer": completer}
 METHODS = {"classify_examples": "classify", "regress_examples": "regress"}
 

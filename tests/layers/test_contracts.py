@@ -90,41 +90,59 @@ CONTRACTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+EACH = pytest.mark.parametrize(
     ("make", "arrays", "options"),
     CONTRACTS,
     ids=[getattr(make, "func", make).__name__ for make, *_ in CONTRACTS],
 )
+
+
+@EACH
 def test_contract(make, arrays, options, fresh, tmp_path):
-    """Saved, rebuilt, trained and quantised; `dtype=` reaches all parts, and so does the policy."""
-    call = {"xla": False, "quantized": True, "trains": True, **options}
-    xla, quantized, trains = (call.pop(name) for name in ("xla", "quantized", "trains"))
-
-    def built(make):
-        keras.utils.set_random_seed(1)
-        layer = make()
-        outputs = keras.tree.flatten(layer(*arrays, **call))
-        return layer, functional(layer, arrays, **call), outputs
-
+    """Promised shapes, its config, its file in a fresh process, and training."""
+    xla, _, trains, call = split(options)
     with no_warnings():
-        layer, model, outputs = built(make)
+        layer, model, outputs = built(make, arrays, call)
         _check_shapes(model, layer, arrays, outputs, call)
         _check_config(layer, model, arrays, outputs)
         model.save(tmp_path / "layer.keras")
         _check_close(fresh(tmp_path / "layer.keras", arrays), outputs)
         if trains:
             _check_training(model, arrays, outputs, xla)
+
+
+@pytest.mark.ci
+@EACH
+def test_contract_in_other_dtypes(make, arrays, options):
+    """The policy and `dtype=` reach all parts; int8 changes the weights, and the outputs little."""
+    _, quantized, trains, call = split(options)
+    with no_warnings():
         with dtype_policy("mixed_float16"):
-            _, of_policy, outputs = built(make)
+            _, model, outputs = built(make, arrays, call)
             if trains:
-                _check_training(of_policy, arrays, outputs, xla=False)
-        layer, of_argument, outputs = built(partial(make, dtype="mixed_bfloat16"))
+                _check_training(model, arrays, outputs, xla=False)
+        layer, model, outputs = built(partial(make, dtype="mixed_bfloat16"), arrays, call)
         for part in layer._flatten_layers():
             assert part.dtype_policy.name == "mixed_bfloat16", f"{part.name} ignores dtype="
-        _check_shapes(of_argument, layer, arrays, outputs, call)
-        _check_config(layer, of_argument, arrays, outputs, POLICIES["mixed_bfloat16"])
+        _check_shapes(model, layer, arrays, outputs, call)
+        _check_config(layer, model, arrays, outputs, POLICIES["mixed_bfloat16"])
+        _, model, _ = built(make, arrays, call)
     if quantized:
         _check_quantized(model, arrays)
+
+
+def split(options):
+    """The options of a contract, with their defaults, and the arguments of the call."""
+    call = {"xla": False, "quantized": True, "trains": True, **options}
+    return call.pop("xla"), call.pop("quantized"), call.pop("trains"), call
+
+
+def built(make, arrays, call):
+    """A layer, a model of it alone, and its outputs."""
+    keras.utils.set_random_seed(1)
+    layer = make()
+    outputs = keras.tree.flatten(layer(*arrays, **call))
+    return layer, functional(layer, arrays, **call), outputs
 
 
 def functional(layer, arrays, **call):

@@ -106,6 +106,7 @@ def test_missing_and_damaged_files_are_named(tmp_path):
         check(said)
 
 
+@pytest.mark.ci
 def test_the_command_writes_a_run_that_translates(translator, tmp_path, capsys):
     path = write_published(tmp_path / "opus-mt-pt-en", generation={"no_repeat_ngram_size": 3})
     run, stated = tmp_path / "run", path / "tokenizer_config.json"
@@ -131,6 +132,7 @@ def test_the_command_writes_a_run_that_translates(translator, tmp_path, capsys):
     assert again.translate(TEXTS) == translator.translate(TEXTS, language="fra")
 
 
+@pytest.mark.ci
 def test_the_target_language_is_a_tag_before_each_text(translator, tmp_path):
     assert translator.source_tokenizer.target_languages == ("eng", "fra")
     answers = {}

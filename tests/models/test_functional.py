@@ -86,6 +86,7 @@ def test_a_clone_is_of_its_class_and_ties_the_same_weights(case):
     assert step.num_beams == 1
 
 
+@pytest.mark.ci
 @pytest.mark.backends("tensorflow")
 def test_it_learns_from_a_pipeline_and_exports(case, tmp_path):
     """By Keras's `fit` and `export`."""
@@ -118,6 +119,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "backend", ["jax", pytest.param("torch", marks=pytest.mark.needs("torch"))]
 )

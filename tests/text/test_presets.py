@@ -39,7 +39,9 @@ def answers(model):
     return model.translate(LINES) if isinstance(model, Translator) else model.log_prob(LINES)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [*KINDS, *(pytest.param(name, marks=pytest.mark.ci) for name in ("recurrent", "own"))]
+)
 def test_what_is_saved_answers_as_before(name, tmp_path):
     model = MODELS[name]()
     model.texts = ["Uma frase.", "Outra\nfrase."]
@@ -56,6 +58,7 @@ def test_what_is_saved_answers_as_before(name, tmp_path):
     assert not np.allclose(fresh.model.get_weights()[0], model.model.get_weights()[0])
 
 
+@pytest.mark.ci
 def test_a_rounded_model_is_saved_in_float32(tmp_path):
     rounded = tiny_translator(kind=Plain).replace(precision="bfloat16")
     found = Translator.from_preset(rounded.save_to_preset(tmp_path / "rounded"))
@@ -137,6 +140,7 @@ def test_a_wrong_entry_of_a_config_is_named(tmp_path):
         assert str(path) in str(raised.value)
 
 
+@pytest.mark.ci
 def test_a_published_model_is_a_preset_of_a_translator(tmp_path):
     path = write_published(tmp_path / "opus-mt-por-eng")
     found = load_text_model(path, language="eng", num_beams=2)
@@ -146,6 +150,7 @@ def test_a_published_model_is_a_preset_of_a_translator(tmp_path):
         Classifier.from_preset(path)
 
 
+@pytest.mark.ci
 def test_int8_is_calibrated_on_texts_in_the_language_of_the_model(tmp_path):
     model = tiny_translator().model
     for language in LANGUAGES:

@@ -72,7 +72,9 @@ def translator():
     return protecting()
 
 
-@pytest.fixture(scope="module", params=["beams", "documents", "session"])
+@pytest.fixture(
+    scope="module", params=["beams", "documents", pytest.param("session", marks=pytest.mark.ci)]
+)
 def way(request, translator, tmp_path_factory):
     """A function from texts to the translations of each, and what is protected."""
     if request.param == "beams":
@@ -151,6 +153,7 @@ TERMS = {
 }  # fmt: skip
 
 
+@pytest.mark.ci
 def test_terms_have_the_given_translations(translator):
     cases = (
         ("O gato  preto e o Gato.", ["black {cat}", "CAT"], ["gato"]),
@@ -190,6 +193,7 @@ def test_spaces_part_terms_from_other_words():
     assert found == "x ONE é(two)y x\0é três\nx 5機.x\0éz a z ONE z"
 
 
+@pytest.mark.ci
 def test_what_is_protected_is_part_of_a_translator():
     translator = protecting(protect=OWN)
     assert translator.to_metadata()["protect"] == OWN
@@ -198,6 +202,7 @@ def test_what_is_protected_is_part_of_a_translator():
         protecting(protect=("(",))
 
 
+@pytest.mark.ci
 def test_models_without_slots_leave_all_as_it_is():
     """A slot in their texts is a character like others."""
     plain = Translator(tiny_model(), tokenizer(), config=DecodingConfig(max_length=12))

@@ -119,6 +119,7 @@ def lora(model):
             weight.assign(0.5 * np.ones(weight.shape))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("change", [lora, lambda model: model.quantize("int8")])
 def test_other_weights_in_the_layers_are_followed(change, tmp_path):
     """By a translator that has answered, and by the preset it writes."""
@@ -136,6 +137,7 @@ def test_other_weights_in_the_layers_are_followed(change, tmp_path):
         np.testing.assert_allclose([one.log_prob for one in found], after, atol=1e-3)
 
 
+@pytest.mark.ci
 def test_a_model_of_ones_own_is_translated_with_and_exported(tmp_path):
     model = of_ids(tokenizer().vocab_size)
     translator = tiny_translator(model, kind=Plain)
@@ -195,6 +197,7 @@ def test_a_document_is_its_sentences_in_its_white_space(translator):
     assert translator.translate_document([]) == []
 
 
+@pytest.mark.ci
 def test_a_long_document_is_translated_whole_and_in_order(translator):
     lines = [line for line in LINES[1:] if "!" not in line] * 30
     translations = translator.translate(lines)
