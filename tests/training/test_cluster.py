@@ -69,6 +69,8 @@ def test_a_cluster_that_cannot_be_is_refused(monkeypatch):
         monkeypatch.setenv("TF_CONFIG", text)
         with pytest.raises(RunError, match=message):
             connect(TrainingConfig(minutes=1).resolved())
+    with pytest.raises(RunError, match="start a worker for each device"):
+        connect(TrainingConfig(steps=1, devices=2).resolved())
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"index": 0}}')
     assert connect(TrainingConfig().resolved()).chief
     with pytest.raises(RunError, match="TF_CONFIG has no effect beside --cluster slurm"):

@@ -106,13 +106,13 @@ def differences(before, now):
     >>> differences({"num_beams": 4}, {"num_beams": 4, "overwrite": False})
     {}
     """
-    now = json.loads(json.dumps(now))
-    pairs = {name: (before.get(name), now.get(name)) for name in sorted({*before, *now})}
-    return {
-        name: pair
-        for name, pair in pairs.items()
-        if (pair[0] != pair[1] if name in before and name in now else any(pair))
-    }
+    now, changes = json.loads(json.dumps(now)), {}
+    for name in sorted({*before, *now}):
+        old, new = before.get(name), now.get(name)
+        off = not old and not new and not (name in before and name in now)
+        if old != new and not off:
+            changes[name] = (old, new)
+    return changes
 
 
 def changes_in_words(changes):

@@ -5,8 +5,8 @@ needs no list of its pairs in memory and the order is a function of (seed, epoch
 a bucket by its longer side; a full bucket is a batch.
 """
 
+import dataclasses
 import math
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -25,14 +25,16 @@ def compiles_by_shape():
     return keras.backend.backend() == "jax"
 
 
-class Bucket(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Bucket:
     """Pairs whose longer side has at most `length` ids, in batches of `rows`."""
 
     length: int
     rows: int
 
 
-class CorpusPart(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class CorpusPart:
     """Pairs `begin` to `end`, each of which occurs in an epoch `rate` times."""
 
     begin: int

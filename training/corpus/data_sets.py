@@ -1,13 +1,14 @@
 """Data sets of TensorFlow Datasets and of Hugging Face, which download and keep them."""
 
+import dataclasses
 import functools
-from typing import NamedTuple
 
 from training.command.disk import RunError
 from training.corpus.read import chosen, form
 
 
-class DataSet(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class DataSet:
     """An opened data set.
 
     Fields:

@@ -1,8 +1,8 @@
 """Pairs that a run is measured on: given, or held out of the training pairs."""
 
 import collections
+import dataclasses
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from training.corpus.sources import corpus_of, tagged, tags_of
 HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
 
 
-class Pairs(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Pairs:
     """Pairs in memory, each once.
 
     Fields:

@@ -8,7 +8,6 @@ interrupted: it repeats the row that was cut.
 import dataclasses
 import math
 import statistics
-import sys
 import time
 
 import keras
@@ -21,31 +20,21 @@ from training.run.optimizer import assign_average
 from training.run.run_folder import record_steps
 from training.scores import scores_in_words
 
-SAID = 60.0  # seconds between two lines off a terminal
+SAID = 60.0  # seconds between two lines about the progress
 MEASURED = 20  # updates that are timed at least before the rest is estimated
 
 
 @dataclasses.dataclass
 class RunState:
-    """The position of a run and its results so far, which JSON can hold.
+    """The position of a run and its results so far, which JSON can hold."""
 
-    Fields:
-        step: Number of updates made.
-        steps: Number of updates of the whole run; 0 until `--minutes` has become one.
-        seconds: Wall-clock time used by all processes of this run.
-        best: The best score so far; -1 before the first validation.
-        worse: Number of worse validations since the best one.
-        peak_memory_mib: Peak memory of one of its processes.
-        rows: The rows of history.csv, dictionaries.
-    """
-
-    step: int = 0
-    steps: int = 0
-    seconds: float = 0.0
-    best: float = -1.0
-    worse: int = 0
-    peak_memory_mib: int = 0
-    rows: list = dataclasses.field(default_factory=list)
+    step: int = 0  # updates made
+    steps: int = 0  # updates of the whole run; 0 until `--minutes` has become a number of them
+    seconds: float = 0.0  # wall-clock time used by all processes of this run
+    best: float = -1.0  # the best score; -1 before the first validation
+    worse: int = 0  # worse validations since the best one
+    peak_memory_mib: int = 0  # of one of its processes
+    rows: list = dataclasses.field(default_factory=list)  # of history.csv: dictionaries
 
     @classmethod
     def of(cls, checkpoint, steps):
@@ -55,7 +44,9 @@ class RunState:
             checkpoint: Its path.
             steps: Number of updates of the run by its config.json, which knows it first.
         """
-        return cls(**(read_meta(checkpoint) if checkpoint else {}) | {"steps": steps})
+        state = cls(**read_meta(checkpoint)) if checkpoint else cls()
+        state.steps = steps
+        return state
 
 
 class Budget(keras.callbacks.Callback):
@@ -106,6 +97,9 @@ class Budget(keras.callbacks.Callback):
         self.last = time.monotonic()
         self.set_total()
 
+    def on_epoch_begin(self, epoch, logs=None):
+        self.row_time, self.row_step = time.monotonic(), self.state.step
+
     def on_train_batch_end(self, batch, logs=None):
         if (batch + 1) % self.batches:
             return
@@ -116,6 +110,7 @@ class Budget(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch, logs=None):
+        self.row_seconds = time.monotonic() - self.row_time  # without validation
         if not math.isfinite(logs["loss"]):
             raise RunError(
                 f"The loss was not finite at update {self.state.step}: lower --learning_rate, and "
@@ -208,7 +203,7 @@ class Validation(keras.callbacks.Callback):
 
 
 class History(keras.callbacks.Callback):
-    """history.csv, and a line about the progress: every minute, on a terminal twice a second.
+    """history.csv, and at most once a minute a line about the progress.
 
     In place of Keras's `CSVLogger`, which cannot leave a cell empty or go back to a checkpoint, and
     of its progress bar, which does not know the time left of the whole run and fills the logs of
@@ -221,36 +216,10 @@ class History(keras.callbacks.Callback):
         measured = ("loss", "accuracy", "learning_rate", "tokens_per_second")
         self.scores = [f"val_{name}" for name in scores]
         self.columns = ("step", "minutes", *measured, *self.scores)
-        self.terminal = sys.stdout.isatty()
         self.said = time.monotonic()
 
-    def on_epoch_begin(self, epoch, logs=None):
-        self.began = self.now = time.monotonic()
-        self.batches = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.now, self.batches = time.monotonic(), self.batches + 1
-        if self.now - self.said >= (0.5 if self.terminal else SAID):
-            self.said = self.now
-            print(self.line(logs), end="\r" if self.terminal else "\n", flush=True)
-
-    def speed(self):
-        """Tokens a second in this row."""
-        return self.batches * self.tokens / max(self.now - self.began, 1e-9)
-
-    def line(self, logs):
-        """How far the run is."""
-        state = self.state
-        left = (state.steps - state.step) * self.budget.batches * self.tokens / self.speed()
-        if not state.steps:
-            left = 60 * self.budget.settings.minutes - self.budget.seconds()
-        return (
-            f"update {state.step:,}{f' of {state.steps:,}' if state.steps else ''}, "
-            f"loss {logs['loss']:.3f}, accuracy {100 * logs['accuracy']:.1f} %, "
-            f"{self.speed():,.0f} tokens/s, {max(left, 0) / 60:.1f} minutes left  "
-        )
-
     def on_epoch_end(self, epoch, logs=None):
+        update_seconds = self.budget.row_seconds / (self.state.step - self.budget.row_step)
         rate = ops.convert_to_numpy(self.model.optimizer.learning_rate)
         row = {
             "step": self.state.step,
@@ -258,10 +227,25 @@ class History(keras.callbacks.Callback):
             "loss": round(float(logs["loss"]), 5),
             "accuracy": round(100 * float(logs["accuracy"]), 3),
             "learning_rate": float(f"{rate:.6g}"),
-            "tokens_per_second": round(self.speed()),
+            "tokens_per_second": round(self.budget.batches * self.tokens / update_seconds),
         }
         self.state.rows.append(row | {name: logs[name] for name in self.scores if name in logs})
         write_table(self.budget.folder.history, self.columns, self.state.rows)
+        if time.monotonic() - self.said >= SAID:
+            self.said = time.monotonic()
+            self.tell(row, update_seconds)
+
+    def tell(self, row, update_seconds):
+        """Says how far the run is."""
+        state = self.state
+        if state.steps:
+            of, left = f" of {state.steps:,}", (state.steps - state.step) * update_seconds
+        else:
+            of, left = "", max(0, 60 * self.budget.settings.minutes - self.budget.seconds())
+        self.budget.say(
+            f"update {state.step:,}{of}, loss {row['loss']:.3f}, accuracy {row['accuracy']:.1f} %, "
+            f"{row['tokens_per_second']:,} tokens/s, {left / 60:.1f} minutes left"
+        )
 
 
 class Checkpoint(keras.callbacks.Callback):

@@ -111,14 +111,13 @@ def restore(path, variables):
         RunError: If the names or shapes are those of another model.
     """
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        names = {uncounted(name): name for name in archive.files if name != META}
-        if others := names.keys() ^ variables.keys():
+        if others := {*archive.files} ^ {META, *variables}:
             raise RunError(
                 f"{path} and the model differ in {len(others)} weights, such as "
                 f"{min(others)}: the checkpoint is from another model or version"
             )
         for name, variable in variables.items():
-            array = archive[names[name]]  # the only one in memory
+            array = archive[name]  # the only one in memory
             if array.shape != tuple(variable.shape):
                 raise RunError(
                     f"{path} holds {name} with shape {array.shape}; expected "

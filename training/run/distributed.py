@@ -29,20 +29,28 @@ def connect(settings):
     if settings.cluster and "SLURM_PROCID" not in os.environ:
         raise RunError("--cluster slurm needs the variables that srun sets, such as SLURM_PROCID")
     several = len(hosts) > 1 or settings.cluster == "slurm"
-    if several and not (settings.steps or settings.epochs):
-        raise RunError("Several hosts cannot agree on --minutes: give --steps")
-    if several and backend == "jax":
-        raise RunError("Several hosts train on TensorFlow only. Received: KERAS_BACKEND=jax")
     if not several and settings.devices == 1:
         return Distribution()
+    if several:
+        check_hosts(settings, backend)
     if backend == "jax":
-        return OnJax(settings.devices)
+        return JaxDevices(settings.devices)
     if settings.clip_norm:
         raise RunError(
             "With several devices or hosts on TensorFlow, Keras clips the gradients of each before "
             "it adds them: give --set clip_norm=0"
         )
-    return OnTensorFlow(settings, several)
+    return Hosts(settings.cluster) if several else TensorFlowDevices(settings.devices)
+
+
+def check_hosts(settings, backend):
+    """Raises a RunError for what several hosts cannot do."""
+    if not (settings.steps or settings.epochs):
+        raise RunError("Several hosts cannot agree on --minutes: give --steps")
+    if backend == "jax":
+        raise RunError("Several hosts train on TensorFlow only. Received: KERAS_BACKEND=jax")
+    if settings.devices > 1:
+        raise RunError("--devices has no effect with several hosts: start a worker for each device")
 
 
 def hosts_of(text):
@@ -94,23 +102,39 @@ class Distribution:
         return batches
 
 
-class OnTensorFlow(Distribution):
-    """Replicas by a strategy of TensorFlow."""
+class TensorFlowDevices(Distribution):
+    """Devices of this host by `tf.distribute`."""
 
-    def __init__(self, settings, several):
-        self.devices = settings.devices
-        devices = _local_devices(self.devices) if self.devices > 1 else None
-        if several:
-            resolvers = tf.distribute.cluster_resolver
-            if settings.cluster == "slurm":
-                resolver = resolvers.SlurmClusterResolver()
-            else:
-                resolver = resolvers.TFConfigClusterResolver()
-            self.strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
-            self.index = resolver.task_id or 0
-            self.workers = self.strategy.num_replicas_in_sync // self.devices
+    def __init__(self, devices):
+        self.devices = devices
+        self.strategy = tf.distribute.MirroredStrategy(_local_devices(devices))
+
+    def scope(self):
+        return self.strategy.scope()
+
+    def build(self, model, batches):
+        """Builds loss and metrics, which `fit` would build on the mean of the replicas' ids."""
+        model.test_on_batch(*next(iter(batches)))
+
+    def dataset(self, batches):
+        parts = batches.map(lambda *batch: split(batch, self.devices)).unbatch()
+        return self.strategy.distribute_datasets_from_function(lambda context: parts)
+
+
+class Hosts(Distribution):
+    """Hosts with one device each by `tf.distribute`."""
+
+    def __init__(self, cluster):
+        resolvers = tf.distribute.cluster_resolver
+        if cluster == "slurm":
+            resolver = resolvers.SlurmClusterResolver()
+            resolver.cluster_spec()  # shows this process its own GPUs
         else:
-            self.strategy = tf.distribute.MirroredStrategy(devices)
+            resolver = resolvers.TFConfigClusterResolver()
+        tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], "GPU")
+        self.strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
+        self.index = resolver.task_id or 0
+        self.workers = self.strategy.num_replicas_in_sync
 
     def scope(self):
         return self.strategy.scope()
@@ -120,34 +144,37 @@ class OnTensorFlow(Distribution):
         self.strategy.reduce("SUM", wait(), axis=None)
 
     def build(self, model, batches):
-        """Builds loss and metrics, which `fit` would build on the mean of the replicas' ids.
+        """Builds loss and metrics, and turns off what Keras cannot do with several hosts.
 
-        Of several workers, Keras averages what a step returns over its first axis, which a scalar
-        has not (keras#20585), and cannot take the mean of ids either: so it must not try to.
+        It takes the mean of the metrics over their first axis, so they get one (keras#20585). And
+        it builds from the mean of the hosts' ids, which fails: by then, all is built.
         """
-        if self.workers > 1:
-            train_step, test_step = model.train_step, model.test_step
-            model.train_step = lambda data: {n: v[None] for n, v in train_step(data).items()}
-            model.test_step = lambda data: {n: v[None] for n, v in test_step(data).items()}
+        train_step, test_step = model.train_step, model.test_step
+        model.train_step = lambda data: {n: v[None] for n, v in train_step(data).items()}
+        model.test_step = lambda data: {n: v[None] for n, v in test_step(data).items()}
         model.test_on_batch(*next(iter(batches)))
-        if self.workers > 1:
-            model._maybe_symbolic_build = lambda **given: None  # private: it is built by now
-
-    def part(self, *batch):
-        """This worker's rows of each tensor of a batch, `[devices, rows, …]`."""
-
-        def cut(rows):
-            shape = tf.concat([[self.workers, self.devices, -1], tf.shape(rows)[1:]], axis=0)
-            return tf.reshape(rows, shape)[self.index]
-
-        return tf.nest.map_structure(cut, batch)
+        model._maybe_symbolic_build = lambda **given: None  # private: no public way leads past it
 
     def dataset(self, batches):
-        mine = batches.map(self.part).unbatch()
-        return self.strategy.distribute_datasets_from_function(lambda context: mine)
+        def mine(*batch):
+            return tf.nest.map_structure(
+                lambda parts: parts[self.index], split(batch, self.workers)
+            )
+
+        own = batches.map(mine)
+        return self.strategy.distribute_datasets_from_function(lambda context: own)
 
 
-class OnJax(Distribution):
+def split(batch, parts):
+    """The rows of each tensor of a batch in so many parts, `[parts, rows, …]`."""
+
+    def cut(rows):
+        return tf.reshape(rows, tf.concat([[parts, -1], tf.shape(rows)[1:]], axis=0))
+
+    return tf.nest.map_structure(cut, batch)
+
+
+class JaxDevices(Distribution):
     """Devices of this host by `keras.distribution`."""
 
     def __init__(self, devices):

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 
 import keras
 import numpy as np
@@ -90,8 +91,8 @@ def padded(rows, count=0, length=0):
     There are at least so many rows, repeated ones, and at least this length.
     """
     rows = rows + rows[-1:] * (count - len(rows))
-    length = -(-max(length, *map(len, rows)) // PADDING) * PADDING
-    return keras.utils.pad_sequences(rows, length, padding="post")
+    longest = max(length, *(len(row) for row in rows))
+    return keras.utils.pad_sequences(rows, math.ceil(longest / PADDING) * PADDING, padding="post")
 
 
 def spread(rows, count):

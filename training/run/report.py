@@ -1,9 +1,7 @@
-"""After the training: the final evaluation, the pictures, the report and the export of a run."""
+"""After the training: the final evaluation, the pictures and the export of a run."""
 
-import csv
 import os
 import shlex
-import statistics
 import subprocess
 import sys
 import time
@@ -17,72 +15,18 @@ from keras_tfmr.text_models.load import load_text_model
 from training import phrasebook
 from training.command.disk import RunError, write_atomically, write_json
 from training.command.process import command, peak_memory_mib
+from training.data import prepare
 from training.run.callbacks import RunState
 from training.run.checkpoints import Checkpoints
 from training.run.evaluate import BATCH, Evaluator, spread
+from training.run.report_text import report, table
 from training.run.run_folder import RunFolder
-from training.scores import SCORES, class_scores, corpus_scores, scores_in_words
+from training.scores import SCORES, corpus_scores, scores_in_words
 from training.settings.training_config import TextConfig, TrainingConfig
 
-SAMPLES = 12
+SAMPLES = 12  # rows of the validation set in the report
 TEXTS = 256  # of the validation set, which calibrate and warm up an export
 LONGEST = 64  # tokens of the text in the picture of the attention
-REPORT = """# {name}
-
-`{command}`
-
-{summary}
-{beginning}
-## Results
-
-{scores}
-
-The run made {results[steps]:,} updates in {results[minutes]:.1f} minutes, at {speed:,.0f} {unit} \
-a second, within {results[peak_memory_mib]:,} MiB of memory. The weights that scored best were \
-evaluated{how}.
-
-![Loss, validation scores, learning rate and speed by minutes](curves.png)
-{everyday}{labels}
-## Validation texts
-
-{samples}
-
-[{file}]({file}) has the whole validation set.
-
-## Attention
-
-What each token (a row) attended to, by head of the last layer.
-
-![Attention by head](attention.png)
-
-[config.json](config.json) has the config of the model, all settings and the versions.
-"""
-BEGINNING = """
-The run began with the weights of `{path}` (sha256 {weights_sha256}).{licence}
-"""
-LICENCE = """ They are those of the published model {name}, whose licence applies to this model \
-too. The models of OPUS-MT are published by the Language Technology Research Group at the \
-University of Helsinki under CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/): name the \
-group and the licence, and say that the model was changed."""
-EVERYDAY = """
-## Everyday sentences
-
-Ten of the everyday set, which was written by hand and is never learned from: from the best \
-translation to the worst.
-
-{table}
-"""
-LABELS = """
-## Labels
-
-Of the {name} set, in %:
-
-{table}
-
-How the label of each row was classified in the validation set:
-
-![Confusion matrix](confusion.png)
-"""
 
 
 def finish(settings, task, folder, data, state):
@@ -93,31 +37,39 @@ def finish(settings, task, folder, data, state):
     """
     begun = time.monotonic()
     text_model = load_text_model(folder.path)
-    results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
-    sets = {"validation": data.validation} | ({"test": data.test} if data.test else {})
+    sets = {"validation": data.validation}
+    if data.test:
+        sets["test"] = data.test
     if settings.phrasebook and settings.task == "translation":
         # First, because it says more than sentences made like those that were learned.
         sets = {"everyday": phrasebook.everyday()} | sets
-    examples = []
-    evaluators = {name: Evaluator(task, text_model.model, rows) for name, rows in sets.items()}
-    for name, evaluator in evaluators.items():
-        scores, answers = measured(settings, evaluator, text_model)
+    results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
+    evaluators, answers = {}, {}
+    for name, rows in sets.items():
+        evaluators[name] = Evaluator(task, text_model.model, rows)
+        scores, answers[name] = measured(settings, evaluators[name], text_model)
         results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
-        print(f"{name}: {scores_in_words(scores)} on {len(evaluator.rows):,} texts")
-        if name == "everyday":
-            examples = best_to_worst(evaluator, answers)
-            print(*(f"    {task.sample(*example)}" for example in examples), sep="\n")
-        if name == "validation":
-            write = write_translations if settings.task == "translation" else write_predictions
-            write(folder, evaluator, answers)
-            texts = [" ".join(text.split()) for text in evaluator.texts()[:TEXTS]]
-            write_atomically(folder.texts, "\n".join(texts))
+        print(f"{name}: {scores_in_words(scores)} on {len(rows):,} texts")
+    examples = []
+    if "everyday" in sets:
+        examples = best_to_worst(sets["everyday"], answers["everyday"])
+        for example in examples:
+            print(f"    {task.sample(*example)}")
     results["peak_memory_mib"] = max(state.peak_memory_mib, peak_memory_mib())
-    draw(folder, evaluators["validation"], text_model, state)
+    validation = evaluators["validation"]
+    columns, rows = answers_by_row(settings.task, validation.rows, answers["validation"])
+    file = folder.translations if settings.task == "translation" else folder.predictions
+    write_rows(file, columns, rows)
+    texts = [in_a_line(text) for text in validation.texts()[:TEXTS]]
+    write_atomically(folder.texts, "\n".join(texts))
+    draw(folder, validation, text_model, state)
     if settings.export:
         export(folder, text_model, results)
     results["minutes_in_all"] = round(results["minutes"] + (time.monotonic() - begun) / 60, 2)
-    text = report(settings, task, folder, data.summary, state, results, evaluators, examples)
+    text = report(
+        settings, folder, data.summary, state, results, evaluators,
+        everyday=examples, answers=table(columns[:3], spread(rows, SAMPLES)), file=file.name,
+    )  # fmt: skip
     write_atomically(folder.report, text)
     write_json(folder.results, results)
     tell_what_next(settings, folder)
@@ -151,11 +103,12 @@ def finish_on_tensorflow(folder):
 
 def finish_trained(folder):
     """Evaluates, reports and exports a run whose training is over, from its folder alone."""
-    from training.data import prepare  # which needs no report
-
     config = folder.read_config()
-    arguments = {n: tuple(v) if isinstance(v, list) else v for n, v in config["arguments"].items()}
-    settings = (TextConfig if "task" in arguments else TrainingConfig)(**arguments)
+    arguments = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in config["arguments"].items()
+    }
+    settings = TextConfig(**arguments) if "task" in arguments else TrainingConfig(**arguments)
     data = prepare(settings, folder, config)
     state = RunState.of(Checkpoints(folder.checkpoints).newest(), data.steps)
     finish(settings, data.task, folder, data, state)
@@ -165,47 +118,51 @@ def measured(settings, evaluator, text_model):
     """Scores by name, and what was found for each row; translations by the served beam search."""
     if settings.task != "translation":
         return evaluator.measure()
-    sources, references = zip(*evaluator.rows, strict=True)
+    sources = [source for source, _ in evaluator.rows]
+    references = [reference for _, reference in evaluator.rows]
     answers = [best[0] for best in text_model.translate_nbest(sources, batch_size=BATCH)]
     return corpus_scores([answer.text for answer in answers], references), answers
 
 
-def best_to_worst(evaluator, answers):
+def best_to_worst(pairs, answers):
     """Ten rows of (source, reference, translation), from the best to among the worst by chrF."""
-    rows = [(*row, answer.text) for row, answer in zip(evaluator.rows, answers, strict=True)]
+    rows = [(*pair, answer.text) for pair, answer in zip(pairs, answers, strict=True)]
     rows.sort(key=lambda row: -sacrebleu.sentence_chrf(row[2], [row[1]]).score)
     return spread(rows, 10)
 
 
-def write_translations(folder, evaluator, answers):
-    """translations.tsv: source, reference, hypothesis, its score, and its chrF."""
-    lines = ["source\treference\thypothesis\tscore\tchrf"]
-    for (source, reference), answer in zip(evaluator.rows, answers, strict=True):
+def answers_by_row(task, pairs, answers):
+    """The names of the columns, and the rows, of translations.tsv or predictions.tsv."""
+    if task == "classify":
+        rows = [(text, label, answer) for (text, label), answer in zip(pairs, answers, strict=True)]
+        return ("text", "expected", "found"), rows
+    if task == "language":
+        rows = [(text, answer) for (_, text), answer in zip(pairs, answers, strict=True)]
+        return ("text", "result"), rows
+    rows = []
+    for (source, reference), answer in zip(pairs, answers, strict=True):
         chrf = sacrebleu.sentence_chrf(answer.text, [reference]).score
-        numbers = f"{float(answer.score):.4f}", f"{chrf:.1f}"
-        lines.append(in_a_row(source, reference, answer.text, *numbers))
-    write_atomically(folder.translations, "\n".join(lines) + "\n")
+        rows.append((source, reference, answer.text, f"{answer.score:.4f}", f"{chrf:.1f}"))
+    return ("source", "reference", "hypothesis", "score", "chrf"), rows
 
 
-def write_predictions(folder, evaluator, answers):
-    """predictions.tsv: each text with the expected and the found label, or its log-probability."""
-    pairs = zip(evaluator.rows, answers, strict=True)
-    if evaluator.column:
-        lines = ["text\tresult", *(in_a_row(row[1], answer) for row, answer in pairs)]
-    else:
-        lines = ["text\texpected\tfound", *(in_a_row(*row, answer) for row, answer in pairs)]
-    write_atomically(folder.predictions, "\n".join(lines) + "\n")
+def write_rows(path, columns, rows):
+    """A file of columns with tabs between them."""
+    lines = ["\t".join(in_a_line(cell) for cell in row) for row in [columns, *rows]]
+    write_atomically(path, "\n".join(lines) + "\n")
 
 
-def in_a_row(*cells):
-    """A line of a file of columns."""
-    return "\t".join(" ".join(cell.split()) for cell in cells)
+def in_a_line(text):
+    """A text without tabs and line ends."""
+    return " ".join(text.split())
 
 
 def draw(folder, evaluator, text_model, state):
     """Draws curves.png, attention.png and, if there are labels, confusion.png."""
     names = {f"val_{name}": SCORES[name][0] for name in evaluator.task.scores[:2]}
-    rows = [{names.get(name, name): value for name, value in r.items()} for r in state.rows]
+    rows = [
+        {names.get(column, column): value for column, value in row.items()} for row in state.rows
+    ]
     # The text whose length is closest to nine words, for a readable picture.
     text = min(evaluator.texts(), key=lambda text: (abs(len(text.split()) - 9), text))
     picture = plot_attention(*attention(evaluator, text_model, text), title=text)
@@ -247,75 +204,6 @@ def export(folder, text_model, results):
     except ExportError as error:
         raise RunError(str(error)) from error
     print(f"{path}, in {time.monotonic() - begun:.0f} s")
-
-
-def report(settings, task, folder, summary, state, results, evaluators, examples):
-    """The text of report.md."""
-    config, sets, translates = folder.read_config(), [*evaluators], settings.task == "translation"
-    file = folder.translations if translates else folder.predictions
-    with file.open(encoding="utf-8", newline="") as lines:
-        rows = list(csv.DictReader(lines, dialect="excel-tab", quoting=csv.QUOTE_NONE))
-    scores = [
-        (SCORES[n][0], *(SCORES[n][1].format(results[f"{name}_{n}"]) for name in sets))
-        for n in task.scores
-    ]
-    how = ", cased and detokenised, as sacrebleu does by default"
-    columns = [name for name in rows[0] if name not in ("score", "chrf")]
-    chosen = rows[:: max(1, len(rows) // SAMPLES)][:SAMPLES]
-    return REPORT.format(
-        name=folder.path.name,
-        command=config["command"],
-        summary="  \n".join(summary.splitlines()),
-        beginning=beginning(config.get("start")),
-        scores=table(("", *sets), scores),
-        results=results,
-        speed=statistics.median([row["tokens_per_second"] for row in state.rows] or [0]),
-        unit=task.unit,
-        how=f" with beam {settings.num_beams}{how}" if translates else "",
-        everyday=EVERYDAY.format(
-            table=table(("source", "reference", "translation"), examples)
-        ) if examples else "",
-        labels=labels(evaluators[sets[-1]], sets[-1]),
-        samples=table(columns, [[row[name] for name in columns] for row in chosen]),
-        file=file.name,
-    )  # fmt: skip
-
-
-def beginning(start):
-    """The run that a fine-tuned run began from, and the licence of a published model."""
-    if start is None:
-        return ""
-    first = start
-    while first and "name" not in first.get("published", ()):
-        first = first.get("start")
-    licence = LICENCE.format(name=first["published"]["name"]) if first else ""
-    return BEGINNING.format(**start, licence=licence)
-
-
-def labels(evaluator, name):
-    """The section of a report about each label, if there are labels."""
-    if evaluator.table is None:
-        return ""
-    rows = [
-        (label, *(f"{100 * value:.1f}" for value in scores[:3]), int(scores[3]))
-        for label, scores in zip(
-            evaluator.task.tokenizers[1].names, class_scores(evaluator.table), strict=True
-        )
-    ]
-    return LABELS.format(
-        name=name, table=table(("label", "precision", "recall", "F1", "count"), rows)
-    )
-
-
-def table(head, rows):
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(in_a_cell(value) for value in line) + " |" for line in lines)
-
-
-def in_a_cell(value):
-    """A value as a table of Markdown can hold it."""
-    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 if __name__ == "__main__":

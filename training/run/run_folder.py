@@ -171,15 +171,19 @@ def begin(folder, asked, free=(), overwrite=False):
 
 def _changes(before, asked):
     """What a command asks for, unlike that of a run and unlike what its config.json repeats."""
-    commands = [before["arguments"] | before.get("asked", {}), before["arguments"]]
     left_out = {"output", "overwrite"}
     if asked.get("precision") is None:  # that of the run
         left_out.add("precision")
     if asked.get("steps") or asked.get("epochs"):  # another length
         left_out.add("minutes")
-    changes = [differences(command, asked) for command in commands]
-    changes = [{n: pair for n, pair in changed.items() if n not in left_out} for changed in changes]
-    return min(changes, key=len)
+
+    def changes(settings):
+        found = differences(settings, asked)
+        return {name: pair for name, pair in found.items() if name not in left_out}
+
+    of_command = changes(before["arguments"] | before.get("asked", {}))
+    of_config = changes(before["arguments"])
+    return of_command if len(of_command) <= len(of_config) else of_config
 
 
 def settle(asked, before=None):
@@ -188,28 +192,32 @@ def settle(asked, before=None):
     These are the precision, whose default depends on the device, what is protected, which was
     nothing once, and the number of updates that `--minutes` has become.
     """
-    known, settled = (before or {}).get("arguments", {}), {}
+    known = before["arguments"] if before else {}
+    settled = asked
     if asked.protect is None:
-        settled["protect"] = tuple(known.get("protect") or ()) if before else DEFAULT
+        protect = tuple(known.get("protect") or ()) if before else DEFAULT
+        settled = dataclasses.replace(settled, protect=protect)
     if asked.precision is None:
-        settled["precision"] = known.get("precision") or default_precision()
+        precision = known.get("precision") or default_precision()
+        settled = dataclasses.replace(settled, precision=precision)
     if asked.minutes and known.get("steps"):
-        settled |= {"minutes": None, "steps": known["steps"]}
-    return dataclasses.replace(asked, **settled)
+        settled = dataclasses.replace(settled, minutes=None, steps=known["steps"])
+    return settled
 
 
 def describe(task, config, corpus, start):
     """The content of a new run's config.json, without its settings."""
-    model = {"kind": task.kind, "config": config.to_dict()}
-    if task.classes:
-        model["classes"] = task.classes
-    return {
-        "model": model,
+    described = {
+        "model": {"kind": task.kind, "config": config.to_dict()},
         "command": shlex.join(["python", *sys.argv]),
         "corpus": corpus,
         "versions": versions(*PACKAGES),
-        **({"start": start.record()} if start else {}),
     }
+    if task.classes:
+        described["model"]["classes"] = task.classes
+    if start:
+        described["start"] = start.record()
+    return described
 
 
 def record_steps(folder, steps):
