@@ -15,6 +15,8 @@ from keras_tfmr.text import protection, spans
 from keras_tfmr.text_models.text_model import shifted
 from training.scores import accuracy_and_f1, confusion, corpus_scores, perplexity
 
+IDS = tf.TensorSpec([None, None], tf.int32)  # [batch, length]
+
 
 class Task:
     """One task: what a run learns from the rows of two columns; nothing else knows it.
@@ -29,13 +31,12 @@ class Task:
         unit: What a batch is counted in.
         ends: For source and target, whether an end id follows the ids.
         classes: Number of classes of a model with labels.
-        inputs: Number of arrays that the model reads.
-        label_rank: Number of dimensions of the labels of a batch.
         most: Tokens of a text that are read in an evaluation during the training; None for all.
     """
 
-    inputs, label_rank = 1, 2
-    ends, classes, most = (1, 1), None, None
+    ends = (1, 1)
+    classes = None
+    most = None
 
     def __init__(self, settings, tokenizers):
         self.settings, self.tokenizers = settings, tokenizers
@@ -56,11 +57,7 @@ class Task:
 
     def signature(self):
         """The types of what `batch` returns."""
-        import tensorflow as tf
-
-        ids = tf.TensorSpec([None, None], tf.int32)
-        labels = tf.TensorSpec([None] * self.label_rank, tf.int32)
-        return ((ids, ids) if self.inputs == 2 else ids, labels)
+        return IDS, IDS
 
     def loss(self, nominal_tokens):
         """The loss: summed over real tokens, divided by the usual number of them in a batch.
@@ -99,14 +96,17 @@ class Task:
 class TranslationTask(Task):
     """The target side of sentence pairs."""
 
-    scores, unit, inputs, most = ("bleu", "chrf"), "real target tokens", 2, 128
+    scores = ("bleu", "chrf")
+    unit = "real target tokens"
+    most = 128
 
     def __init__(self, settings, tokenizers):
         super().__init__(settings, tokenizers)
         self.kind = settings.model
 
     def config(self):
-        return make_config(self.settings, *(side.vocab_size for side in self.tokenizers))
+        source, target = self.tokenizers
+        return make_config(self.settings, source.vocab_size, target.vocab_size)
 
     def batch(self, source, target, source_lengths, target_lengths):
         source_side, target_side = self.tokenizers
@@ -114,12 +114,16 @@ class TranslationTask(Task):
         end(target, target_lengths, target_side.eos_id)
         return (source, shifted(target, target_side.bos_id)), target
 
+    def signature(self):
+        return (IDS, IDS), IDS
+
     def outputs(self, model, ids):
         """Greedy translations by the served decoder, with a lower maximum length.
 
         The final figures come from the `Translator`, with its beam.
         """
-        config, (source, target) = decoding.DecodingConfig(num_beams=1), self.tokenizers
+        source, target = self.tokenizers
+        config = decoding.DecodingConfig(num_beams=1)
         lengths = ops.sum(ops.cast(ids != 0, "int32"), axis=1)
         slot_ids = target.slot_ids if self.settings.protect else ()
         examples = decoding.Examples(
@@ -137,7 +141,8 @@ class TranslationTask(Task):
 
     def measured(self, outputs, rows):
         texts = self.tokenizers[1].decode(keras.utils.pad_sequences(outputs, padding="post"))
-        sources, references = zip(*rows, strict=True)
+        sources = [source for source, _ in rows]
+        references = [reference for _, reference in rows]
         if self.settings.protect:
             texts = protection.restore(texts, self._protected(sources)[1])
         texts = [text.decode() for text in texts.numpy()]
@@ -166,7 +171,9 @@ class ClassAccuracy(TokenAccuracy):
 class ClassificationTask(Task):
     """A label for each text."""
 
-    scores, unit, ends, label_rank = ("accuracy", "macro_f1"), "texts", (1, 0), 1
+    scores = ("accuracy", "macro_f1")
+    unit = "texts"
+    ends = (1, 0)
 
     def loss(self, nominal_tokens):
         return ClassLoss(self.settings.label_smoothing, nominal_tokens)
@@ -180,7 +187,10 @@ class ClassificationTask(Task):
 
     def batch(self, source, target, source_lengths, target_lengths):
         end(source, source_lengths, self.tokenizers[0].eos_id, filler=True)
-        return source, target[:, 0]
+        return source, target[:, 0]  # [batch, length], [batch]
+
+    def signature(self):
+        return IDS, tf.TensorSpec([None], tf.int32)
 
     def outputs(self, model, ids):
         return ops.argmax(model(ids, training=False), axis=-1)
@@ -194,7 +204,8 @@ class ClassificationTask(Task):
 class LanguageTask(Task):
     """The next token of a text."""
 
-    scores, unit = ("byte_probability", "bits_per_byte", "perplexity"), "tokens"
+    scores = ("byte_probability", "bits_per_byte", "perplexity")
+    unit = "tokens"
 
     def batch(self, source, target, source_lengths, target_lengths):
         tokenizer = self.tokenizers[0]

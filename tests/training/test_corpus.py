@@ -8,11 +8,9 @@ import lzma
 import unicodedata
 from pathlib import Path
 
-import hypothesis
 import numpy as np
 import pytest
 from backports import zstd
-from hypothesis import strategies as st
 from pyarrow import Table, parquet
 
 from keras_tfmr import SubwordTokenizer
@@ -123,31 +121,6 @@ def test_what_is_wrong_is_refused_by_file_and_line(tmp_path, name, content, mess
 def test_what_makes_no_sense_is_refused(refused, message):
     with pytest.raises(RunError, match=message):
         refused()
-
-
-def test_a_full_disk_is_an_error():
-    with pytest.raises(OSError, match="No space"):
-        UniquePairs(Path("/dev/full"), [PAIRS], Rules())
-
-
-LINE_TEXT = st.text(
-    st.characters(exclude_characters="\n\r\t", exclude_categories=["Cs"]), max_size=9
-)
-
-
-@hypothesis.given(st.lists(st.tuples(LINE_TEXT, LINE_TEXT), min_size=1, max_size=30))
-@hypothesis.settings(deadline=None, max_examples=60)
-def test_any_text_is_read_as_it_was_written(tmp_path_factory, pairs):
-    path = tmp_path_factory.mktemp("any") / "pairs.tsv"
-    path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode())
-    expected = [tuple(unicodedata.normalize("NFC", s).strip() for s in pair) for pair in pairs]
-    # A character can be seen that is neither a space nor a control, format or unassigned one.
-    seen = [
-        all(any(unicodedata.category(c)[0] not in "CZ" for c in s) for s in p) for p in expected
-    ]
-    expected = list(dict.fromkeys(itertools.compress(expected, seen)))
-    if expected and not pairs[0][0].startswith("\ufeff"):
-        assert read(path).pairs == expected
 
 
 def test_duplicates_are_found_across_files_and_compositions(tmp_path):

@@ -12,9 +12,9 @@ from keras_tfmr.text.spans import DEFAULT, SLOTS
 from training.command.disk import write_json
 from training.corpus.protect import PairProtection
 from training.data import encode
-from training.run.run_folder import RunFolder, begin, settle
+from training.run.run_folder import RunFolder
 from training.settings.init_from import Start
-from training.settings.training_config import FREE, TrainingConfig
+from training.settings.training_config import TrainingConfig
 from training.tasks import TranslationTask
 
 SPANS = ("`c`", "<b>", "</b>", "{x}", "--o", "https://a.b/c")
@@ -88,18 +88,6 @@ def test_a_tag_that_would_be_a_span_is_refused(tmp_path):
     settings = TrainingConfig(data=(path,), tag=(f"{path}=<b>",), protect=("tag",))
     with pytest.raises(ValueError, match=r"--protect would make a span of --tag <b>.*>>b<<"):
         encode(settings, tmp_path / "encoded")
-
-
-def test_runs_without_slots_go_on_without_and_new_ones_have_them(tmp_path):
-    folder, asked = RunFolder(tmp_path), TrainingConfig(output=str(tmp_path)).resolved()
-    known = {name: value for name, value in asked.to_dict().items() if name != "protect"}
-    write_json(
-        folder.config,
-        {"model": {"kind": "transformer", "config": {}}, "arguments": known, "asked": known},
-    )
-    before = begin(folder, asked.to_dict(), FREE)
-    assert settle(asked, before).protect == () and settle(asked).protect == DEFAULT
-    assert settle(TrainingConfig(protect=("none",)).resolved()).protect == ()
 
 
 def test_a_run_without_slots_is_begun_from_without(tmp_path):

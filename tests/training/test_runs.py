@@ -70,6 +70,7 @@ def test_minutes_become_updates_of_several_batches(
 ):
     monkeypatch.setattr(callbacks, "SAID", 0.01)
     words = (*words, "--minutes", "0.2", "--gradient_accumulation_steps", "3", "--ema", "0")
+    words += ("--set", "warmup_steps=15")  # a row is of 10 updates
     assert train(*words) == 0
     said = capsys.readouterr().out
     (steps,) = re.findall(r"are ([\d,]+) updates; --steps (\d+) repeats", said)
