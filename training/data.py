@@ -152,7 +152,7 @@ def read_and_encode(settings, folder, known):
     if settings.task == "classify":
         tokenizers = tokenizers[0], labels_of(unique, sets)
     pairs = as_learned(unique.read(), tags, protect)
-    files = [path for corpus in corpora for paths in corpus.files() for path in paths]
+    files = [path for corpus in corpora for path in corpus.paths()]
     encoded = store.write(folder, pairs, len(corpora), tokenizers, sets, files, unique.counts)
     unique.path.unlink()
     return encoded, tokenizers

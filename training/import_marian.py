@@ -46,11 +46,16 @@ def parse_arguments(arguments=None):
     from training.command import scripts
 
     parser = scripts.parser(__doc__)
-    add = parser.add_argument
-    add("model", metavar="MODEL", help="published model: a folder, or hf://OWNER/NAME")
-    add("--output", metavar="DIR", type=Path, required=True, help="run folder to write")
-    add("--language", metavar="CODE", help="target language for texts without a tag")
-    add("--overwrite", action="store_true", help="delete an earlier run in the folder")
+    # fmt: off
+    parser.add_argument("model", metavar="MODEL",
+        help="published model: a folder, or hf://OWNER/NAME")
+    parser.add_argument("--output", metavar="DIR", type=Path, required=True,
+        help="run folder to write")
+    parser.add_argument("--language", metavar="CODE",
+        help="target language for texts without a tag")
+    parser.add_argument("--overwrite", action="store_true",
+        help="delete an earlier run in the folder")
+    # fmt: on
     return parser.parse_args(arguments)
 
 

@@ -48,37 +48,42 @@ def main(arguments=None):
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
     parser = scripts.parser(__doc__)
-    add, count = parser.add_argument, {"type": scripts.at_least(1), "metavar": "N"}
-    preset = "folder of a run, published model, or hf://OWNER/NAME"
-    add("preset", metavar="PRESET", help=preset)
-    add("--input", metavar="FILE", type=Path, help="file of lines (default: standard input)")
-    add("--output", metavar="FILE", type=Path, help="file to write (default: standard output)")
-    add("--resume", action="store_true", help="go on after the lines that --output has")
-    add("--overwrite", action="store_true", help="start again if --output exists")
-    documents = "translate each sentence of a line, and keep the white space between them"
-    add("--documents", action="store_true", help=documents)
-    scores = "append a tab and the score: the log-probability divided by the length penalty"
-    add("--scores", action="store_true", help=scores)
-    terms = "file of lines TERM<TAB>TRANSLATION: terms with given translations"
-    add("--terms", metavar="FILE", type=Path, help=terms)
-    add("--num_beams", **count, help="beam width, 1 for greedy (default: the preset's)")
-    penalty = "exponent of the length penalty (default: the preset's)"
-    add("--length_penalty", type=scripts.at_least(0.0), metavar="X", help=penalty)
-    longest = "maximum tokens of a translation (default: the preset's)"
-    add("--max_length", **count, help=longest)
-    read = "maximum tokens read from a line (default: the preset's)"
-    add("--max_source_length", **count, help=read)
-    spans = (
-        "spans to leave untranslated: names such as url and code, RE2 patterns, or none "
-        "(default: the preset's)"
-    )
-    add("--protect", nargs="+", metavar="NAME", help=spans)
-    language = "target language, if the model has several"
-    add("--language", metavar="CODE", help=language)
-    add("--weights", metavar="FILE", type=Path, help="weights to use (default: the preset's)")
-    precision = "precision of weights and layers"
-    add("--precision", choices=("float32", "bfloat16", "int8"), default="float32", help=precision)
-    add("--batch_size", **count, default=128, help="lines translated together")
+    # fmt: off
+    parser.add_argument("preset", metavar="PRESET",
+        help="folder of a run, published model, or hf://OWNER/NAME")
+    parser.add_argument("--input", metavar="FILE", type=Path,
+        help="file of lines (default: standard input)")
+    parser.add_argument("--output", metavar="FILE", type=Path,
+        help="file to write (default: standard output)")
+    parser.add_argument("--resume", action="store_true",
+        help="go on after the lines that --output has")
+    parser.add_argument("--overwrite", action="store_true", help="start again if --output exists")
+    parser.add_argument("--documents", action="store_true",
+        help="translate each sentence of a line, and keep the white space between them")
+    parser.add_argument("--scores", action="store_true",
+        help="append a tab and the score: the log-probability divided by the length penalty")
+    parser.add_argument("--terms", metavar="FILE", type=Path,
+        help="file of lines TERM<TAB>TRANSLATION: terms with given translations")
+    parser.add_argument("--num_beams", metavar="N", type=scripts.at_least(1),
+        help="beam width, 1 for greedy (default: the preset's)")
+    parser.add_argument("--length_penalty", metavar="X", type=scripts.at_least(0.0),
+        help="exponent of the length penalty (default: the preset's)")
+    parser.add_argument("--max_length", metavar="N", type=scripts.at_least(1),
+        help="maximum tokens of a translation (default: the preset's)")
+    parser.add_argument("--max_source_length", metavar="N", type=scripts.at_least(1),
+        help="maximum tokens read from a line (default: the preset's)")
+    parser.add_argument("--protect", nargs="+", metavar="NAME",
+        help="spans to leave untranslated: names such as url and code, RE2 patterns, or none "
+        "(default: the preset's)")
+    parser.add_argument("--language", metavar="CODE",
+        help="target language, if the model has several")
+    parser.add_argument("--weights", metavar="FILE", type=Path,
+        help="weights to use (default: the preset's)")
+    parser.add_argument("--precision", choices=("float32", "bfloat16", "int8"), default="float32",
+        help="precision of weights and layers")
+    parser.add_argument("--batch_size", metavar="N", type=scripts.at_least(1), default=128,
+        help="lines translated together")
+    # fmt: on
     options = parser.parse_args(arguments)
     if options.documents and (options.scores or options.terms):
         parser.error("--scores and --terms cannot be given with --documents")
@@ -120,10 +125,11 @@ def check_output(options, source):
 def written(path):
     """The number of complete lines of an output, and of their bytes."""
     lines = size = 0
-    with path.open("rb") if path.exists() else nullcontext(()) as output:
-        for line in output:
-            if line.endswith(b"\n"):
-                lines, size = lines + 1, size + len(line)
+    if path.exists():
+        with path.open("rb") as output:
+            for line in output:
+                if line.endswith(b"\n"):
+                    lines, size = lines + 1, size + len(line)
     return lines, size
 
 
@@ -159,11 +165,15 @@ def load(options):
     with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
         # One core for each batch: several at once gain more than threads within an operation.
         tf.config.threading.set_intra_op_parallelism_threads(1)
-    names = ("num_beams", "length_penalty", "max_length", "max_source_length", "language")
-    chosen = {name: getattr(options, name) for name in names}
+    chosen = {
+        "num_beams": options.num_beams,
+        "length_penalty": options.length_penalty,
+        "max_length": options.max_length,
+        "max_source_length": options.max_source_length,
+        "language": options.language,
+        "protect": [] if options.protect == ["none"] else options.protect,
+    }
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    if options.protect:
-        chosen["protect"] = [] if options.protect == ["none"] else options.protect
     try:
         terms = read_terms(options.terms) if options.terms else {}
         translator = Translator.from_preset(options.preset, options.weights or True, **chosen)

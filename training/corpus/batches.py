@@ -41,6 +41,11 @@ class CorpusPart:
     end: int
     rate: float = 1.0
 
+    def places(self, epoch):
+        """The first and the end of an epoch's places in the endless passes over the part."""
+        size = (self.end - self.begin) * self.rate
+        return int(size * epoch), int(size * (epoch + 1))
+
 
 class Batches:
     """The batches of a run, without end.
@@ -109,22 +114,18 @@ class Batches:
             target_tokens += int(target[fits].sum())
         return lengths, target_tokens
 
-    def _ranges(self, epoch):
-        """For each part, the places of an epoch in its endless passes over the part."""
-        sizes = [(part.end - part.begin) * part.rate for part in self.parts]
-        return [(int(size * epoch), int(size * (epoch + 1))) for size in sizes]
-
     def _size(self, epoch):
         """Number of pairs in an epoch, also those that are too long."""
-        return sum(high - low for low, high in self._ranges(epoch))
+        return sum(end - first for first, end in (part.places(epoch) for part in self.parts))
 
     def _pairs_at(self, places, epoch):
-        """The pairs at these places of an epoch: `[places]`."""
+        """The pairs at these places of an epoch, which has the parts one after the other."""
         pairs, begin = np.zeros(len(places), np.int64), 0
-        for part, (low, high) in zip(self.parts, self._ranges(epoch), strict=True):
-            mine = (places >= begin) & (places < begin + high - low)
-            pairs[mine] = part.begin + spread(places[mine] - begin + low, part.end - part.begin)
-            begin += high - low
+        for part in self.parts:
+            first, end = part.places(epoch)
+            mine = (places >= begin) & (places < begin + end - first)
+            pairs[mine] = part.begin + spread(places[mine] - begin + first, part.end - part.begin)
+            begin += end - first
         return pairs
 
     def _fitting(self, places, epoch):
@@ -178,11 +179,14 @@ class Batches:
 
     def dataset(self, skip=0):
         """An endless `tf.data.Dataset` of what the task makes of batch number `skip` and later."""
-        first = 0
-        while skip and skip >= (count := self.batches_in(first)):
-            first, skip = first + 1, skip - count
-        begun = self._epoch(tf.constant(first, tf.int64)).skip(skip)
-        later = tf.data.Dataset.range(first + 1, np.iinfo(np.int64).max).flat_map(self._epoch)
+        epoch = 0
+        while skip:
+            count = self.batches_in(epoch)
+            if skip < count:
+                break
+            epoch, skip = epoch + 1, skip - count
+        begun = self._epoch(tf.constant(epoch, tf.int64)).skip(skip)
+        later = tf.data.Dataset.range(epoch + 1, np.iinfo(np.int64).max).flat_map(self._epoch)
         signature = self.task.signature()
         flat = tf.nest.flatten(signature)
 

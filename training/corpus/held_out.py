@@ -43,11 +43,11 @@ def given_sets(settings, corpora):
         corpus = corpus_of(name, tag=tag, aligned="".join(aligned))
         split = "validation" if "validation" in corpus.splits() else "train"
         return {"validation": read_pairs([corpus], settings, split)}
-    own = {
-        split: [corpus for corpus in corpora if split in corpus.splits()]
-        for split in ("validation", "test")
-    }
-    return {split: read_pairs(some, settings, split) for split, some in own.items() if some}
+    sets = {}
+    for split in ("validation", "test"):
+        if own := [corpus for corpus in corpora if split in corpus.splits()]:
+            sets[split] = read_pairs(own, settings, split)
+    return sets
 
 
 def read_pairs(corpora, settings, split="train"):
@@ -58,7 +58,7 @@ def read_pairs(corpora, settings, split="train"):
             counts["duplicate"] += pair in tags
             tags.setdefault(pair, corpus.tag)
     check_any(tags, corpora, counts)
-    files = tuple(path for corpus in corpora for paths in corpus.files(split) for path in paths)
+    files = tuple(path for corpus in corpora for path in corpus.paths(split))
     return Pairs([*tags], [*tags.values()], counts, files)
 
 

@@ -24,18 +24,25 @@ def lines(path):
         RunError: If it is damaged or cut short.
     """
     ending = Path(path).suffix.lower()
-    module = zstd(path) if ending == ".zst" else {".gz": gzip, ".bz2": bz2, ".xz": lzma}.get(ending)
-    damage = (OSError, EOFError, zlib.error, lzma.LZMAError, getattr(module, "ZstdError", OSError))
-    try:
-        with module.open(path) if module else open(path, "rb") as file:
+    if ending == ".gz":
+        opener, damage = gzip.open, (OSError, EOFError, zlib.error)
+    elif ending == ".bz2":
+        opener, damage = bz2.open, (OSError, EOFError)
+    elif ending == ".xz":
+        opener, damage = lzma.open, (EOFError, lzma.LZMAError)
+    elif ending == ".zst":
+        module = zstd(path)
+        opener, damage = module.open, (EOFError, module.ZstdError)
+    else:
+        opener, damage = open, ()
+    with opener(path, "rb") as file:
+        try:
             first = next(file, b"").removeprefix(BOM)
             if first:
                 yield first
             yield from file
-    except damage as error:
-        if not module or getattr(error, "errno", None):  # of the system, not of the content
-            raise
-        raise RunError(f"{path}: not a whole {NAMES[ending]} file ({error})") from error
+        except damage as error:
+            raise RunError(f"{path}: not a whole {NAMES[ending]} file ({error})") from error
 
 
 def zstd(path):

@@ -144,12 +144,15 @@ def chosen(rows, settings, name, recommended=()):
         wanted, hint = ("text", "label"), "the columns text and label, or two"
     else:
         wanted, hint = ("text",), "the column text, or one alone"
-    count, columns = 1 if settings.task == "language" else 2, None
+    count = 1 if settings.task == "language" else 2
+    columns = None
     for number, row in rows:
         row = row.get("translation", row)
         if columns is None:
-            known = (wanted, recommended, [*row])
-            columns = next((c for c in known if len(c) == count and {*c} <= {*row}), None)
+            for names in (wanted, recommended, list(row)):
+                if len(names) == count and {*names} <= {*row}:
+                    columns = names
+                    break
         if columns is None or not {*columns} <= {*row}:
             raise RunError(f"{name}, line {number}: expected {hint}. Received: {', '.join(row)}")
         cells = [row[column] for column in columns]
@@ -164,9 +167,10 @@ def form(cells, settings, where):
         longest = settings.max_characters or LONGEST_LINE
         return [(NOTHING, piece) for piece in pieces(cells[0], longest)]
     if len(cells) != 2:
+        found = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
         raise RunError(
-            f"{where}: expected two columns with a tab between them, found {len(cells)} "
-            f"column{'s' * (len(cells) > 1)}: {cells[0][:80]!r}"
+            f"{where}: expected two columns with a tab between them, found {found}: "
+            f"{cells[0][:80]!r}"
         )
     if settings.task == "classify" and len(cells[1].split()) != 1:
         raise RunError(
@@ -177,10 +181,12 @@ def form(cells, settings, where):
 
 def pieces(line, longest):
     """A line in pieces of at most `longest` characters, cut between words if that is possible."""
-    line, begin, found = re.sub(r"\s+", " ", line).strip(), 0, []
+    line = re.sub(r"\s+", " ", line).strip()
+    begin, found = 0, []
     while len(line) > begin + longest:
         cut = line.rfind(" ", begin + 1, begin + longest)
-        cut = cut if cut > 0 else begin + longest
+        if cut < 0:
+            cut = begin + longest
         found.append(line[begin:cut])
-        begin = cut + (line[cut] == " ")
+        begin = cut + 1 if line[cut] == " " else cut
     return [*found, line[begin:]]

@@ -46,6 +46,10 @@ class Corpus:
             )
         return list(zip(*pairs, strict=True))
 
+    def paths(self, split="train"):
+        """The paths of all files of a split."""
+        return [path for paths in self.files(split) for path in paths]
+
     def rows(self, settings, split="train"):
         """Yields the rows of a split, `(source, target)`, in the form of the task: see `read`."""
         for paths in self.files(split):
@@ -107,11 +111,15 @@ def check_apart(settings, folder):
     start = settings.init_from
     if start and os.path.realpath(start) == os.path.realpath(folder.path):
         raise RunError(f"--output must not be the run of --init_from. Received: {start}")
-    own = [*folder.files()] if settings.overwrite else []
-    corpora = [*corpora_of(settings), *map(corpus_of, settings.validation)] if own else ()
-    for path in (path for corpus in corpora for paths in corpus.files() for path in paths):
-        if any(os.path.samefile(path, mine) for mine in own):
-            raise RunError(f"--overwrite would delete {path}, which the run reads: move it away")
+    own = list(folder.files()) if settings.overwrite else []
+    if not own:
+        return
+    for corpus in corpora_of(settings) + [corpus_of(name) for name in settings.validation]:
+        for path in corpus.paths():
+            if any(os.path.samefile(path, mine) for mine in own):
+                raise RunError(
+                    f"--overwrite would delete {path}, which the run reads: move it away"
+                )
 
 
 def parse(data, tags=(), also=()):
@@ -133,22 +141,23 @@ def parse(data, tags=(), also=()):
     unweighted = [corpus.name for corpus in corpora if corpus.weight is None]
     if 0 < len(unweighted) < len(corpora):
         raise RunError(f"Give either all corpora a weight or none; {unweighted[0]} has none")
-    if unknown := [
-        name for name in tags if name not in {*also, *(corpus.name for corpus in corpora)}
-    ]:
-        raise RunError(f"--tag must name a file of --data or --validation. Received: {unknown[0]}")
+    known = {*also, *(corpus.name for corpus in corpora)}
+    for name in tags:
+        if name not in known:
+            raise RunError(f"--tag must name a file of --data or --validation. Received: {name}")
     return corpora
 
 
 def tags_of(words):
     """{name: tag} of words `NAME=TAG`."""
-    pairs = [word.rpartition("=") for word in words]
-    for (name, _, tag), word in zip(pairs, words, strict=True):
+    tags = {}
+    for word in words:
+        name, _, tag = word.rpartition("=")
         if not name or not tag or len(tag.split()) != 1:
             raise RunError(f"--tag needs FILE=TAG, a tag without spaces. Received: {word!r}")
-    tags = {name: tag for name, _, tag in pairs}
-    if len(tags) < len(words):
-        raise RunError(f"--tag takes one tag for each file. Received: {' '.join(words)}")
+        if name in tags:
+            raise RunError(f"--tag takes one tag for each file. Received: {' '.join(words)}")
+        tags[name] = tag
     return tags
 
 
@@ -166,12 +175,14 @@ def rates(corpora, sizes):
         corpora: list of `Corpus`.
         sizes: The number of pairs of each.
     """
-    weights = [corpus.weight for corpus in corpora]
-    if weights[0] is None:
+    if corpora[0].weight is None:
         return [1.0] * len(sizes)
-    shares = [weight if size else 0 for weight, size in zip(weights, sizes, strict=True)]
-    per_share = sum(sizes) / sum(shares)
-    return [share * per_share / (size or 1) for share, size in zip(shares, sizes, strict=True)]
+    shares = sum(corpus.weight for corpus, size in zip(corpora, sizes, strict=True) if size)
+    per_share = sum(sizes) / shares
+    return [
+        corpus.weight * per_share / size if size else 0.0
+        for corpus, size in zip(corpora, sizes, strict=True)
+    ]
 
 
 def find(pattern):
