@@ -170,10 +170,8 @@ class Validation(keras.callbacks.Callback):
         self.is_best = False
 
     def on_epoch_end(self, epoch, logs=None):
-        self.is_best, step = False, self.state.step
-        every, row = self.budget.settings.validate_steps, self.budget.settings.log_steps
-        passed = step // every > (step - row) // every
-        if not (passed or step <= row or self.budget.ended):
+        self.is_best = False
+        if not (self.is_due() or self.budget.ended):
             return
         began = time.monotonic()
         assign_average(self.model, self.evaluator.model)
@@ -189,6 +187,12 @@ class Validation(keras.callbacks.Callback):
         if self.budget.ended:
             self.model.stop_training = True
         self.budget.validation_seconds = time.monotonic() - began
+
+    def is_due(self):
+        """Whether this row is the first one, or has a multiple of `validate_steps`."""
+        step, settings = self.state.step, self.budget.settings
+        before = step - settings.log_steps
+        return before <= 0 or step // settings.validate_steps > before // settings.validate_steps
 
     def tell(self, scores, texts):
         """Says the scores, with three of the texts, and why the training ends if it does."""

@@ -37,12 +37,7 @@ def finish(settings, task, folder, data, state):
     """
     begun = time.monotonic()
     text_model = load_text_model(folder.path)
-    sets = {"validation": data.validation}
-    if data.test:
-        sets["test"] = data.test
-    if settings.phrasebook and settings.task == "translation":
-        # First, because it says more than sentences made like those that were learned.
-        sets = {"everyday": phrasebook.everyday()} | sets
+    sets = sets_to_measure(settings, data)
     results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
     evaluators, answers = {}, {}
     for name, rows in sets.items():
@@ -60,8 +55,7 @@ def finish(settings, task, folder, data, state):
     columns, rows = answers_by_row(settings.task, validation.rows, answers["validation"])
     file = folder.translations if settings.task == "translation" else folder.predictions
     write_rows(file, columns, rows)
-    texts = [in_a_line(text) for text in validation.texts()[:TEXTS]]
-    write_atomically(folder.texts, "\n".join(texts))
+    write_atomically(folder.texts, "\n".join(map(in_a_line, validation.texts()[:TEXTS])))
     draw(folder, validation, text_model, state)
     if settings.export:
         export(folder, text_model, results)
@@ -73,6 +67,17 @@ def finish(settings, task, folder, data, state):
     write_atomically(folder.report, text)
     write_json(folder.results, results)
     tell_what_next(settings, folder)
+
+
+def sets_to_measure(settings, data):
+    """The final sets, {name: rows}; the one that says most is the first."""
+    sets = {}
+    if settings.phrasebook and settings.task == "translation":
+        sets["everyday"] = phrasebook.everyday()  # not made like what was learned
+    sets["validation"] = data.validation
+    if data.test:
+        sets["test"] = data.test
+    return sets
 
 
 def tell_what_next(settings, folder):
