@@ -58,13 +58,11 @@ def test_the_weights_do_not_depend_on_devices_and_workers(tmp_path, unevaluated)
 
 
 def test_a_cluster_that_cannot_be_is_refused(monkeypatch):
-    cluster = '{"cluster": {"%s": ["a:1", "b:1"]}, "task": %s}'
+    cluster = '{"cluster": {"%s": ["a:1", "b:1"]}, "task": {"index": 1}}'
     for text, message in (
         ("no JSON", "Cannot read TF_CONFIG"),
-        (cluster % ("worker", '{"type": "worker"}'), "Cannot read TF_CONFIG .*index"),
-        (cluster % ("worker", '{"type": "worker", "index": 2}'), "there is no worker 2"),
-        (cluster % ("chief", '{"type": "chief", "index": 0}'), "must be of workers alone"),
-        (cluster % ("worker", '{"type": "worker", "index": 1}'), "give --steps"),
+        (cluster % "chief", "must be of workers alone"),
+        (cluster % "worker", "give --steps"),
     ):
         monkeypatch.setenv("TF_CONFIG", text)
         with pytest.raises(RunError, match=message):

@@ -18,12 +18,15 @@ def config_for(start, task):
 def assign(start, model):
     """Gives the weights to a new model of the same sizes; a classifier's labels may be others."""
     its = start.folder.model(start.weights)
-    if start.kind == "classify":
-        kept = [(of.get_layer("embedding"), of.get_layer("encoder")) for of in (model, its)]
-        mine, others = ([weight for layer in two for weight in layer.weights] for two in kept)
-    else:
-        mine, others = model.weights, its.weights
+    mine, others = kept_weights(model, start.kind), kept_weights(its, start.kind)
     for weight, value in zip(mine, others, strict=True):
         weight.assign(value)
         if weight.path.endswith("bias"):
             weight.assign(np.maximum(ops.convert_to_numpy(weight), LEAST_BIAS))
+
+
+def kept_weights(model, kind):
+    """The weights that a start gives: all, but for those that make a classifier's labels."""
+    if kind == "classify":
+        return model.get_layer("embedding").weights + model.get_layer("encoder").weights
+    return model.weights
