@@ -110,6 +110,7 @@ def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, ses
     assert not [node.op for _, node in nodes if "Xla" in node.op], "they need XLA outside it, too"
 
 
+@pytest.mark.ci
 def test_loops_run_whole(version, optimized):
     """Unless told not to, a session lowers a loop to `Merge` and others."""
     with SavedSession(version) as session:
@@ -228,6 +229,7 @@ def test_a_recurrent_model_is_exported_alike(tmp_path):
     assert "encoder_heads" not in explained, "it has no self-attention"
 
 
+@pytest.mark.ci
 def test_options_of_the_command(tmp_path, capsys, monkeypatch):
     run = write_run(tmp_path, num_beams=2, length_penalty=0.5, data=["hf:opus_books:de-en"])
     asked = []

@@ -103,6 +103,7 @@ def test_a_wrong_answer_is_found(tmp_path):
     assert problem.startswith("signature absent fails")
 
 
+@pytest.mark.ci
 def test_of_a_rounded_model_only_what_no_search_decides_is_known():
     model, options = with_precision(tiny_model(), "bfloat16"), {"num_return_sequences": 1}
     translator = tiny_translator(model, kind=Plain, num_beams=1, **options)

@@ -159,6 +159,7 @@ def test_the_target_language_is_a_tag_before_each_text(translator, tmp_path):
     assert tags.tolist() == translator.source_tokenizer.encode(TAGS).flat_values.numpy().tolist()
 
 
+@pytest.mark.ci
 def test_a_language_that_is_missing_or_unknown_is_an_error_with_those_that_there_are(
     translator, folder, tmp_path, capsys
 ):

@@ -112,6 +112,7 @@ def test_embeddings_are_shared_as_configured(fields, expected):
     )  # fmt: skip
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "make, policy, jit_compile",
     [

@@ -174,6 +174,7 @@ def test_the_exception_of_a_status(address, stub):
     assert len(stub.requests) == len(kinds)
 
 
+@pytest.mark.ci
 def test_a_server_that_is_away_is_asked_again(stub):
     left = iter([0, 1])
 

@@ -129,6 +129,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.ci
 def test_a_wrong_entry_of_a_config_is_named(tmp_path):
     path = tiny_translator(kind=Plain).save_to_preset(tmp_path / "preset")
     config = json.loads((path / "config.json").read_text())

@@ -73,7 +73,11 @@ def translator():
 
 
 @pytest.fixture(
-    scope="module", params=["beams", "documents", pytest.param("session", marks=pytest.mark.ci)]
+    scope="module",
+    params=[
+        "beams",
+        *(pytest.param(way, marks=pytest.mark.ci) for way in ("documents", "session")),
+    ],
 )
 def way(request, translator, tmp_path_factory):
     """A function from texts to the translations of each, and what is protected."""
@@ -123,6 +127,7 @@ def test_a_text_with_too_many_spans_is_translated_in_parts(translator):
     assert max(parts.spans.row_lengths()) <= 16 < sum(parts.spans.row_lengths())
 
 
+@pytest.mark.ci
 def test_texts_of_spans_and_spaces_are_their_own_translations(translator):
     texts = [" {a} ", "", " ", "`x` {b}" * 20]
     expected = [" {a} ", "", "", "`x` {b}" * 20]

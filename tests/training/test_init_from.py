@@ -31,6 +31,7 @@ def weights_of(model):
     return {weight.path: np.array(weight) for weight in model.weights}
 
 
+@pytest.mark.ci
 def test_a_run_begins_with_the_weights_and_tokenizers_of_another(
     whole, data, tmp_path, unevaluated
 ):

@@ -108,6 +108,7 @@ assert command(run) == 0
 """
 
 
+@pytest.mark.ci
 def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
     """On two devices; TensorFlow evaluates and reports. Batches of one shape compile once."""
     words = ("--data", write_pairs(tmp_path / "pairs.tsv", 1000, (5, 5)), *TINY, "max_tokens=7")

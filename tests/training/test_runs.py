@@ -65,6 +65,7 @@ def test_the_files_of_a_run(whole):
         assert gap not in text
 
 
+@pytest.mark.ci
 def test_minutes_become_updates_of_several_batches(
     words, tmp_path, unevaluated, capsys, monkeypatch
 ):
@@ -85,6 +86,7 @@ def test_minutes_become_updates_of_several_batches(
     assert batches == 3 * found
 
 
+@pytest.mark.ci
 def test_a_slow_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, capsys, monkeypatch):
     """The phrasebook's number of updates belongs to its recipe; here both are short."""
     small_phrasebook(monkeypatch, tmp_path / "phrasebook", to_learn=200, others=20)

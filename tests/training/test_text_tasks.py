@@ -23,6 +23,7 @@ from training.settings.command_line import parse_arguments
 from training.settings.training_config import TEXT_TASKS, TextConfig
 from training.tasks import TASKS
 
+pytestmark = pytest.mark.ci
 SMALL = (
     "--preset", "tiny", "--vocab_size", "330", "--tokens_per_batch", "192",
     "--validate_steps", "20", "--set", "d_model=16", "warmup_steps=5", "log_steps=10",

@@ -96,6 +96,7 @@ def test_an_interrupted_file_is_resumed_with_nothing_lost_or_twice(run, files, c
     assert "has 63 lines, more than the input" in capsys.readouterr().err
 
 
+@pytest.mark.ci
 def test_sentences_spans_and_terms(run, files, translator):
     one, (source, output) = translator.translate([LINES[2]])[0], files
     terms = source.with_name("terms.tsv")
