@@ -152,13 +152,13 @@ def make_whole(folder):
     corpus = write_pairs(folder / "pairs.tsv")
     words = ("--data", corpus, "--output", folder / "run", *TINY, "joint_vocab=false")
     more = ("--vocab_size", "300", "--dropout_rate", "0.3", "--steps", "60", "--num_beams", "2")
-    process = start(*words, *more, KERAS_BACKEND="tensorflow")
+    process = start(*words, *more, "--no_export", KERAS_BACKEND="tensorflow")
     (folder / "said.txt").write_text(finished(process), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
 def whole(once):
-    """The folder of a finished run of a tiny translator, whose export was checked.
+    """The folder of a finished run of a tiny translator.
 
     Beside it are said.txt, what the command printed, and pairs.tsv, what it learned from.
     """
@@ -185,9 +185,14 @@ def translator(whole):
 
 
 @pytest.fixture(scope="session")
-def version(whole):
-    """The folder of the version that the finished run exported and checked."""
-    return whole / "saved_model" / "1"
+def version(once, whole):
+    """The folder of the version that was exported from the finished run, and checked."""
+    from serving import export
+
+    def make(folder):
+        assert export.main([str(whole), "--output", str(folder)]) == 0
+
+    return once("saved_model", make) / "1"
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,7 @@ def stored(path):
     return {n: (shapes[n], kinds[n]) for n in shapes if n != "_CHECKPOINTABLE_OBJECT_GRAPH"}
 
 
+@pytest.mark.ci
 def test_a_version_appears_complete_and_alone(version, whole):
     assert [path.name for path in version.parent.iterdir()] == ["1"]
     files = {str(path.relative_to(version)) for path in version.rglob("*") if path.is_file()}
@@ -71,6 +72,7 @@ def test_a_version_appears_complete_and_alone(version, whole):
     assert metadata["examples"] == PresetFolder(whole).sources()[:5]
 
 
+@pytest.mark.ci
 def test_signatures_are_what_was_promised(session):
     found = {
         name: {
@@ -87,6 +89,7 @@ def test_signatures_are_what_was_promised(session):
             assert info.tensor_shape.dim[0].size == -1
 
 
+@pytest.mark.ci
 def test_the_graph_refuses_a_wrong_shape(session):
     # The server does not look at the signature's shapes, nor does this session.
     for signature, inputs in (
@@ -98,6 +101,7 @@ def test_the_graph_refuses_a_wrong_shape(session):
             session.run(signature, inputs)
 
 
+@pytest.mark.ci
 def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, session):
     sizes = [np.prod(shape) for shape, _ in stored(version).values()]
     # And the table of the logits; norms and biases may be part of other weights.

@@ -83,7 +83,7 @@ SMALL = """--steps 4 --preset tiny --vocab_size 500 --num_beams 1 --no_export
     --set validation_pairs=8 d_model=16 encoder_layers=1 decoder_layers=1"""
 
 
-def test_train_serve_and_ask(clone, whole, monkeypatch, capsys):
+def test_train_serve_and_ask(clone, version, monkeypatch, capsys):
     """The training is shortened; what is served is the export of another run."""
     assert command("-r serving/requirements.txt").endswith("/python training/train_pt_en.py")
     monkeypatch.chdir(clone)
@@ -92,7 +92,7 @@ def test_train_serve_and_ask(clone, whole, monkeypatch, capsys):
     assert re.search(r"\neveryday: BLEU .*on 16 texts\n( +.*->.*\n){10}", capsys.readouterr().out)
     assert "## Everyday sentences\n" in Path("runs/phrasebook/report.md").read_text("utf-8")
 
-    (clone / "runs/phrasebook/saved_model").symlink_to(whole / "saved_model")
+    (clone / "runs/phrasebook/saved_model").symlink_to(version.parent)
     grpc_port, rest_port = free_ports(2)
     serve = command("serving/server.py").replace("8501", str(rest_port)) + f" --port={grpc_port}"
     server = subprocess.Popen(["bash", "-c", "exec " + serve], cwd=clone)

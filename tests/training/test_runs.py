@@ -32,10 +32,9 @@ def words(whole, tmp_path):
 
 def test_the_console_says_what_happens_and_what_to_do_next(whole):
     said = (whole.parent / "said.txt").read_text(encoding="utf-8")
-    *_, report, translate, serve = said.splitlines()
+    *_, report, translate = said.splitlines()
     assert report.split() == ["Report:", str(whole / "report.md")]
     assert translate.endswith(f"python training/translate.py {whole} < in.txt > out.txt")
-    assert f"serving/server.py --model_base_path={whole / 'saved_model'} " in serve
     assert re.search(r"update 40: BLEU \d+\.\d\d, chrF \d+\.\d\d on 8 validation texts", said)
     for noise in ("Traceback", "Warning", "\r"):
         assert noise not in said
@@ -56,7 +55,7 @@ def test_the_files_of_a_run(whole):
     assert len(pairs) == 40 and folder.sources()[:2] == [pair["source"] for pair in pairs[:2]]
     for file in (folder.curves, folder.attention):
         assert file.read_bytes().startswith(b"\x89PNG")
-    assert any(folder.tensorboard.rglob("events*")) and (folder.saved_model / "1").exists()
+    assert any(folder.tensorboard.rglob("events*"))
     assert not list(folder.path.glob(".*"))  # neither a lock nor a partial file
     text = folder.report.read_text(encoding="utf-8")
     for part in ("# run", "## Results", "| BLEU |", "made 60 updates in", "with beam 2"):

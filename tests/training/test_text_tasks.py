@@ -1,8 +1,8 @@
 """Classifiers and language models, from text to an export: the same program."""
 
+import contextlib
 import json
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,12 +139,15 @@ def runs(tmp_path_factory):
     for name, task, steps, labels, more in (
         ("classify", "classify", 60, ("animal", "other"), ()),
         # One update of a rate that changes nothing.
-        ("few", "classify", 1, NOUNS, ("learning_rate=1e-12", "--init_from", folder / "classify")),
-        ("language", "language", 10, NOUNS, ()),
-    ):
+        ("few", "classify", 1, NOUNS, ("learning_rate=1e-12", "--init_from", folder / "classify",
+                                       "--no_export")),
+        ("language", "language", 10, NOUNS, ("--no_export",)),
+    ):  # fmt: skip
         data = write(folder / f"{name}.txt", lines(task, labels))
         words = ("--task", task, "--data", data, "--output", folder / name, *SMALL, *more)
-        assert train(*words, "--steps", steps, "--no_export", text=True) == 0
+        said = folder / f"{name}.said"
+        with said.open("w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+            assert train(*words, "--steps", steps, text=True) == 0
     return folder
 
 
@@ -169,16 +172,18 @@ def test_the_files_of_a_run(runs, name):
 def test_what_follows_from_the_words_is_learned_and_exported(runs, tmp_path, capsys):
     results = json.loads((runs / "classify" / "results.json").read_text())
     assert results["validation_accuracy"] > 90
-    arguments = [str(runs / "classify"), "--output", str(tmp_path / "out"), "--no_check"]
-    assert export.main(arguments) == 0
-    path = Path(capsys.readouterr().out.strip())
+    models = runs / "classify" / "saved_model"
+    last = (runs / "classify.said").read_text(encoding="utf-8").splitlines()[-1]
+    assert f"serving/server.py --model_base_path={models} " in last
+    path = models / "1"
     with SavedSession(path) as session:
         texts = np.array([b"dog eats 7 times", b"cat runs 9 times"], object)
         found = session.run("classify", {"text": texts})
     assert found["label"].tolist() == [b"other", b"animal"]
     metadata = json.loads((path / "assets.extra" / "keras_tfmr.json").read_text())
     assert "validation_accuracy" in str(metadata["run"])
-    assert export.main([*arguments, "--num_beams", "4"]) == 1
+    arguments = [str(runs / "classify"), "--output", str(tmp_path / "out"), "--num_beams", "4"]
+    assert export.main(arguments) == 1
     assert "unexpected keyword argument 'num_beams'" in capsys.readouterr().err
 
 
