@@ -39,17 +39,16 @@ def finish(settings, task, folder, data, state):
     text_model = load_text_model(folder.path)
     sets = sets_to_measure(settings, data)
     results = {"minutes": round(state.seconds / 60, 2), "steps": state.step}
-    evaluators, answers = {}, {}
+    evaluators, answers, examples = {}, {}, []
     for name, rows in sets.items():
         evaluators[name] = Evaluator(task, text_model.model, rows)
         scores, answers[name] = measured(settings, evaluators[name], text_model)
         results |= {f"{name}_{score}": round(value, 4) for score, value in scores.items()}
         print(f"{name}: {scores_in_words(scores)} on {len(rows):,} texts")
-    examples = []
-    if "everyday" in sets:
-        examples = best_to_worst(sets["everyday"], answers["everyday"])
-        for example in examples:
-            print(f"    {task.sample(*example)}")
+        if name == "everyday":
+            examples = best_to_worst(rows, answers[name])
+            for example in examples:
+                print(f"    {task.sample(*example)}")
     results["peak_memory_mib"] = max(state.peak_memory_mib, peak_memory_mib())
     validation = evaluators["validation"]
     columns, rows = answers_by_row(settings.task, validation.rows, answers["validation"])
