@@ -69,10 +69,10 @@ def ours(args, seed):
         sources, texts = Path(folder, "sources.txt"), Path(folder, "texts.txt")
         sources.write_text("".join(f"{a}\n" for a, _ in harness.pairs_of(args.test)), "utf-8")
         harness.command("training/translate.py", run, "--input", sources, "--output", texts)
-        return {"rows": rows, "test": test_scores(args, harness.lines_of(texts))}
+        return {"rows": rows, "test": scores_on_test(args, harness.lines_of(texts))}
 
 
-def test_scores(args, texts):
+def scores_on_test(args, texts):
     """BLEU of translations of the test set, as papers print it and by sacrebleu's defaults."""
     import sacrebleu
     import sacremoses
@@ -114,7 +114,7 @@ def marians(args):
     last = [run["rows"][-1]["bleu"] for run in runs]
     tried = [[*recipe, bleu] for recipe, bleu in zip(recipes, last, strict=True)]
     best = runs[last.index(max(last))]
-    test = {"test": test_scores(args, best["texts"])} if args.test else {}
+    test = {"test": scores_on_test(args, best["texts"])} if args.test else {}
     return {"setting": setting, "tried": tried, "rows": best["rows"], **test}
 
 

@@ -82,6 +82,7 @@ def step_of(name, size, batch, gpu):
     keras.config.set_dtype_policy("float32")
     optimizer = Adam(NoamSchedule(config.d_model), beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, loss, jit_compile="auto" if gpu else False)
+    optimizer.build(model.trainable_variables)  # as `fit` does; else TensorFlow traces twice
     source, target, labels = (keras.ops.convert_to_tensor(ids) for ids in batch)
     return lambda: float(model.train_on_batch([source, target], labels))
 

@@ -123,17 +123,17 @@ class _Servable(tf.Module):
 
     def __init__(self, text_model, functions):
         super().__init__()
-        read = {id(variable) for function in functions for variable in function.variables}
+        read = {id(variable) for function in functions.values() for variable in function.variables}
         variables = {id(weight.value): weight.value for weight in text_model.model.weights}
         self.weights = [variable for key, variable in variables.items() if key in read]
         self.tokenizers = text_model.tokenizers
         # The name by which `keras.layers.TFSMLayer` looks for a function.
-        self.serve = text_model.signatures[text_model.default]
+        self.serve = functions[text_model.default]
 
 
 def _save(text_model, functions, path):
     functions["serving_default"] = functions[text_model.default]  # for TensorFlow's Python loader
-    module = _Servable(text_model, functions.values())
+    module = _Servable(text_model, functions)
     # Nobody trains an export.
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, str(path), signatures=functions, options=options)
