@@ -165,6 +165,9 @@ def test_a_person_types_and_points(driver, address):
             webdriver.ActionChains(driver).move_to_element(one(".words.target button")).perform()
             until(lambda: driver.find_elements(By.CSS_SELECTOR, "path.lit"))
             assert one("#hint").text.startswith("O · Attends to: ")
+            behind = one(".backdrop .word").rect["x"]  # the colour of the first word
+            padding = float(one("#source").value_of_css_property("padding-left")[:-2])
+            assert one("#source").rect["x"] + padding == pytest.approx(behind, abs=1)
             errors = [line for line in driver.get_log("browser") if line["level"] == "SEVERE"]
             assert not errors, errors
         finally:
