@@ -27,7 +27,7 @@ from training.settings.training_config import FREE, Settings
 class Run:
     """What is known before the first update; `start` is None for new weights."""
 
-    settings: Settings  # with what they leave open as in the run that is resumed
+    settings: Settings  # what they leave open comes from the run that is resumed
     folder: RunFolder
     workers: Distribution
     data: Data

@@ -225,9 +225,9 @@ class ServingClient:
         try:
             found = signature.read({name: tensors.to_lists(x) for name, x in outputs.items()})
             if len(found) != wanted:
-                raise ValueError(f"has {len(found)} rows. Expected: {wanted}")
+                raise ValueError(f"it has {len(found)} rows. Expected: {wanted}")
         except (IndexError, TypeError, ValueError) as error:
-            what = f"the answer to {signature.name} cannot be read: it {error}"
+            what = f"the answer to {signature.name} cannot be read: {error}"
             raise ServingError(f"{where}{self.server}: {what}") from error
         return found
 

@@ -41,7 +41,9 @@ def to_lists(proto: Any) -> Any:
     [['bom', 'dia']]
     """
     if proto.dtype not in FIELDS:
-        raise ValueError(f"has data type {proto.dtype}. Expected one of {', '.join(KINDS)}")
+        raise ValueError(
+            f"a tensor has data type {proto.dtype}. Expected one of {', '.join(KINDS)}"
+        )
     field, letter = FIELDS[proto.dtype]
     shape = [dim.size for dim in proto.tensor_shape.dim]
     if proto.tensor_content:  # of a server with --enable_serialization_as_tensor_content
@@ -49,7 +51,7 @@ def to_lists(proto: Any) -> Any:
     else:
         values = [*getattr(proto, field)]
     if len(values) != math.prod(shape):
-        raise ValueError(f"has the shape {shape}, but {len(values)} values")
+        raise ValueError(f"a tensor has the shape {shape}, but {len(values)} values")
     if field == "string_val":
         values = [value.decode("utf-8", "replace") for value in values]
     for axis in range(len(shape) - 1, 0, -1):  # the innermost lists first

@@ -13,9 +13,9 @@ from keras_tfmr.compat import take
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
 from keras_tfmr.decoding.step import select_rows
 
-# While the batch shrinks, examples that have ended leave it as soon as a quarter has, and so many:
-# to leave costs a copy of the state.
-SHRINK_THRESHOLD = 4
+# While the batch shrinks, examples that have ended leave it as soon as a quarter of it has, but at
+# least so many: to leave costs a copy of the state.
+LEAST_LEAVING = 4
 
 
 class Search:
@@ -25,8 +25,7 @@ class Search:
         `start()`: those before the first token;
         `extend(position, state, hypotheses)`: all three after one more token;
         `unfinished(hypotheses)`: bool `[batch]`, which examples may still change;
-        `result(hypotheses)`: ids `[batch, n, length]`, log-probabilities and scores `[batch, n]`;
-        `prepare()`, optional: sets what all steps of the loop share.
+        `result(hypotheses)`: ids `[batch, n, length]`, log-probabilities and scores `[batch, n]`.
 
     Args:
         step: A `DecodingStep`.
@@ -37,11 +36,8 @@ class Search:
         self.step, self.constraints = step, constraints
         self.max_length = constraints.config.max_length
         self.columns = np.arange(self.max_length, dtype="int32")
-        self.examples = ops.arange(ops.shape(constraints.bos_ids)[0], dtype="int32")  # [batch]
-        self.prepare()
-
-    def prepare(self):
-        pass
+        # The places of the batch's examples in the batch that the search began with, [batch].
+        self.examples = ops.arange(ops.shape(constraints.bos_ids)[0], dtype="int32")
 
     def decode(self, state):
         """The `DecodingResult` of the search that starts with this state."""
@@ -72,11 +68,10 @@ class Search:
         """
 
         def run(examples, position, state, hypotheses, results):
-            left, count = self._of(examples), ops.shape(examples)[0]
+            left, count = self.of(examples), ops.shape(examples)[0]
+            quarter = count // 4
             # ops.maximum would make them integers of floatx's width.
-            leaving = ops.where(
-                count > 4 * SHRINK_THRESHOLD, count // 4, np.int32(SHRINK_THRESHOLD)
-            )
+            leaving = ops.where(quarter > LEAST_LEAVING, quarter, np.int32(LEAST_LEAVING))
             few = ops.where(count > leaving, count - leaving, np.int32(0))
             position, state, hypotheses = left._run(position, state, hypotheses, few=few)
             results = tree.map_structure(
@@ -95,7 +90,7 @@ class Search:
         loop = (examples, *first, self.result(hypotheses))
         return ops.while_loop(lambda left, *_: ops.shape(left)[0] > 0, run, loop)[-1]
 
-    def _of(self, examples):
+    def of(self, examples):
         """This search for some of the examples of the whole batch, int32 `[n]`.
 
         A copy whose step, constraints and other values by example are those of the examples alone:
@@ -105,5 +100,4 @@ class Search:
         part.step = self.step.select_step(examples)
         part.constraints = self.constraints.select(examples)
         part.examples = examples
-        part.prepare()
         return part

@@ -89,7 +89,7 @@ class Sampling:
         object.__setattr__(self, "top_k", top_k)
         object.__setattr__(self, "top_p", top_p)
 
-    def among(self, constraints: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def chooser(self, constraints: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
         """The function that chooses tokens, as for `search`, for the examples of constraints."""
         zeros = ops.zeros_like(constraints.bos_ids)  # [batch]
         batch, noise = zeros.shape[0], self.noise

@@ -1,4 +1,4 @@
-"""The searches: `search`, the way in, and what each does with the hypotheses of the loop.
+"""The searches: `search`, the entry point, and what each does with the hypotheses of the loop.
 
 `SingleSearch` keeps one hypothesis for each example, `ChosenSearch` one whose tokens are chosen in
 another way, such as by `Sampling`, and `BeamSearch` the best.
@@ -122,7 +122,7 @@ class SingleHypotheses(NamedTuple):
 class SingleSearch(Search):
     """The search that keeps one hypothesis for each example: the most probable next token."""
 
-    def choose(self, values, normaliser, position):
+    def next_tokens(self, values, normaliser, position):
         """The next tokens `[batch]`, and what they add to the log-probabilities `[batch]`.
 
         Args:
@@ -149,7 +149,7 @@ class SingleSearch(Search):
         alive, tokens, ids, total, pending = hypotheses
         values, normaliser, state = self.step.unnormalised(tokens, state)  # [batch, vocab]
         values = self.constraints.constrain(values, position, pending)
-        tokens, gained = self.choose(values, normaliser, position)  # [batch] each
+        tokens, gained = self.next_tokens(values, normaliser, position)  # [batch] each
         tokens = ops.where(alive, tokens, 0)
         total = ops.where(alive, total + gained, total)
         ended = self.constraints.ends(tokens, position) | (
@@ -174,12 +174,12 @@ class ChosenSearch(SingleSearch):
     """
 
     def __init__(self, step, constraints, choose):
-        self.chosen = choose.among(constraints) if isinstance(choose, Sampling) else choose
         super().__init__(step, constraints)
+        self.choose = choose.chooser(constraints) if isinstance(choose, Sampling) else choose
 
-    def choose(self, values, normaliser, position):
+    def next_tokens(self, values, normaliser, position):
         log_probs = values - normaliser
-        tokens = self.chosen(log_probs, position, self.examples)
+        tokens = self.choose(log_probs, position, self.examples)
         rows, vocab = log_probs.shape
         last = vocab - 1 if isinstance(vocab, int) else _checks.LARGEST
         tokens = _checks.tensor("a choice", tokens, "int32", 0, last, rows=rows)
@@ -221,18 +221,24 @@ class BeamSearch(Search):
     """
 
     def __init__(self, step, constraints, num_certain):
+        super().__init__(step, constraints)
         config = constraints.config
         self.num_beams, self.n = config.num_beams, config.num_return_sequences
         self.worst_certain = num_certain - 1  # its place
-        super().__init__(step, constraints)
+        self._set_limits()
 
-    def prepare(self):
+    def _set_limits(self):
+        """What all steps of the loop share, for the examples of the constraints."""
         max_lengths = self.constraints.max_lengths
-        # Of all lengths, once, before the loop.
         self.penalties = self.constraints.penalty(np.arange(1 + self.max_length, dtype="int32"))
         self.best_penalty = take(self.penalties, max_lengths)  # [batch]
         self.max_lengths = max_lengths[:, None]  # [batch, 1]
-        self.example = ops.arange(ops.shape(max_lengths)[0], dtype="int32")[:, None]  # [batch, 1]
+        self.batch_row = ops.arange(ops.shape(max_lengths)[0], dtype="int32")[:, None]  # [batch, 1]
+
+    def of(self, examples):
+        part = super().of(examples)
+        part._set_limits()
+        return part
 
     def start(self):
         """Only beam 0 holds a hypothesis, the empty one; otherwise all beams would be the same."""
@@ -275,7 +281,7 @@ class BeamSearch(Search):
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
         # The parents are rows of `state`.
         totals, parents, tokens = top_sums(
-            so_far, values, 2 * beams, self.example
+            so_far, values, 2 * beams, self.batch_row
         )  # [batch, 2 * beams] each
         ids = _take(hypotheses.ids, parents)  # [batch, 2 * beams, length]
         ids = ops.where(ops.equal(self.columns, position), tokens[:, :, None], ids)
@@ -289,12 +295,12 @@ class BeamSearch(Search):
         ended_log_probs = ops.where(finishing, totals, -np.inf)  # [batch, 2 * beams]
         scores = [hypotheses.finished_scores, ended_log_probs / take(self.penalties, length)]
         scores, best = ops.top_k(ops.concatenate(scores, axis=1), n)  # [batch, n]
-        best = best + self.example * (n + 2 * beams)
+        best = best + self.batch_row * (n + 2 * beams)
         all_ids = ops.concatenate([hypotheses.finished_ids, ids], axis=1)
         all_log_probs = ops.concatenate([hypotheses.finished_log_probs, ended_log_probs], axis=1)
 
         log_probs, chosen = ops.top_k(ops.where(ended, -np.inf, totals), beams)  # [batch, beams]
-        chosen = chosen + self.example * (2 * beams)
+        chosen = chosen + self.batch_row * (2 * beams)
         parents, tokens = _take(parents, chosen), _take(tokens, chosen)  # [batch, beams]
         state = self.step.reorder(state, ops.reshape(parents, (-1,)))
         pending = tree.map_structure(lambda slots: _take(slots, parents), hypotheses.pending)
@@ -310,7 +316,8 @@ class BeamSearch(Search):
         return length, state, hypotheses
 
     def result(self, hypotheses):
-        return hypotheses[-3:]
+        _, _, _, _, ids, log_probs, scores = hypotheses
+        return ids, log_probs, scores
 
 
 def _take(x, rows):

@@ -100,7 +100,7 @@ class FunctionStep(DecodingStep):
         num_beams: The number of hypotheses of an example; None for any number.
 
     Raises:
-        TypeError: If the function is none.
+        TypeError: If it is not callable.
         ValueError: If a number is not positive.
     """
 

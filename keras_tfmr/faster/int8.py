@@ -39,9 +39,9 @@ class Int8Weights(Weights):
         super().__init__("float32", as_variables=True)
         self.precision, self.ranges = "int8", ranges
 
-    def product(self, place, kernel, bias, then=None, exact_bias=False):
+    def product(self, place, kernel, bias, then=None, float32_sum=False):
         if not is_large(kernel):
-            return super().product(place, kernel, bias, then, exact_bias)
+            return super().product(place, kernel, bias, then, float32_sum)
         if place in self.ranges:
             return Int8Product(self, kernel, bias, then, self.ranges[place])
         return RowInt8Product(self, kernel, bias, then)
@@ -57,10 +57,10 @@ class OneInt8Product(Weights):
         super().__init__("float32", as_variables=True)
         self.place, self.input_range = place, input_range
 
-    def product(self, place, kernel, bias, then=None, exact_bias=False):
+    def product(self, place, kernel, bias, then=None, float32_sum=False):
         if place == self.place:
             return Int8Product(self, kernel, bias, then, self.input_range)
-        return super().product(place, kernel, bias, then, exact_bias)
+        return super().product(place, kernel, bias, then, float32_sum)
 
 
 class ObservingWeights(Weights):
@@ -74,10 +74,10 @@ class ObservingWeights(Weights):
         super().__init__("float32", as_variables=True)
         self.ranges = {}
 
-    def product(self, place, kernel, bias, then=None, exact_bias=False):
+    def product(self, place, kernel, bias, then=None, float32_sum=False):
         if not is_large(kernel):
-            return super().product(place, kernel, bias, then, exact_bias)
-        return ObservedProduct(self, place, kernel, bias, then, exact_bias)
+            return super().product(place, kernel, bias, then, float32_sum)
+        return ObservedProduct(self, place, kernel, bias, then, float32_sum)
 
 
 def is_large(kernel):
@@ -88,8 +88,8 @@ def is_large(kernel):
 class ObservedProduct(Product):
     """A `Product` that notes the range of its inputs in `ObservingWeights`."""
 
-    def __init__(self, weights, place, kernel, bias, then, exact_bias):
-        super().__init__(weights, kernel, bias, then, exact_bias)
+    def __init__(self, weights, place, kernel, bias, then, float32_sum):
+        super().__init__(weights, kernel, bias, then, float32_sum)
         self.place, self.ranges = place, weights.ranges
 
     def __call__(self, x):
@@ -140,7 +140,9 @@ class IntegerProduct:
 
     def sums(self, x, relu=False):
         """quint8 `[rows, width]` → float32 `[rows, units]`, with the offset."""
-        kernel = tf.bitcast(tf.convert_to_tensor(self.kernel), tf.qint8)  # no type of variables
+        kernel = tf.bitcast(
+            tf.convert_to_tensor(self.kernel), tf.qint8
+        )  # which no variable can have
         greatest = tf.constant(self.step * INPUT_STEPS, tf.float32)
         offset, column_range = map(tf.convert_to_tensor, (self.offset, self.column_range))
         y = compat.quantized_matmul(x, kernel, offset, greatest, column_range, relu)
@@ -190,7 +192,7 @@ class RowInt8Product(IntegerProduct):
     def multiplied(self, x):
         greatest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
         step = tf.maximum(greatest, 1e-30) * (1 / (MIDDLE - 1))  # [rows, 1]
-        integers = tf.cast(x / step + (MIDDLE + 0.5), tf.uint8)  # cuts what is behind the point
+        integers = tf.cast(x / step + (MIDDLE + 0.5), tf.uint8)  # truncates the fraction
         y = self.sums(tf.bitcast(integers, tf.quint8)) * step
         y = y if self.bias is None else y + self.bias
         return y if self.then is None else self.then(y)

@@ -40,9 +40,9 @@ class Weights:
         self.variables.append(keras.Variable(value, dtype=dtype, trainable=False))
         return self.variables[-1]
 
-    def product(self, place, kernel, bias, then=None, exact_bias=False):
+    def product(self, place, kernel, bias, then=None, float32_sum=False):
         """A `Product`; `place` is the path of its layer in the model."""
-        return Product(self, kernel, bias, then, exact_bias)
+        return Product(self, kernel, bias, then, float32_sum)
 
     def table(self, vectors):
         """A `Table`."""
@@ -75,15 +75,15 @@ class Product:
         kernel: Tensor `[width, units]`.
         bias: Tensor `[units]`, or None.
         then: A function of the sum, or None.
-        exact_bias: Whether the sum is in float32 in every precision, as it is for logits.
+        float32_sum: Whether the sum is float32 in every precision, as it is for logits.
 
     Call arguments:
         x: Tensor `[rows, width]`.
     """
 
-    def __init__(self, weights, kernel, bias, then=None, exact_bias=False):
+    def __init__(self, weights, kernel, bias, then=None, float32_sum=False):
         self.then = then
-        self.dtype = "float32" if exact_bias else weights.dtype  # of the sums
+        self.dtype = "float32" if float32_sum else weights.dtype  # of the sums
         self.kernel = weights.hold(kernel, weights.dtype)
         self.bias = weights.hold(bias, self.dtype)
 

@@ -1,4 +1,4 @@
-"""Encoders and decoders of finished models, made of few operations: whole, and one step."""
+"""Encoders and decoders of models, made of few operations: whole sequences, and one step."""
 
 import math
 
@@ -239,7 +239,7 @@ class Head:
                 bias = ops.cast(layer.bias, "float32")
         else:
             (kernel, bias), place = matrix(layer.dense), layer.dense.path
-        self.product = weights.product(place, *stack.fold(kernel, bias), exact_bias=True)
+        self.product = weights.product(place, *stack.fold(kernel, bias), float32_sum=True)
         self.bounded = False
         if weights.as_variables:
             greatest = greatest_logit(*stack.last_norm.fold(kernel, bias))

@@ -1,4 +1,4 @@
-"""The decoding step with caches, made of the layers of a finished model."""
+"""The decoding step with caches, made of the layers of a model."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The sublayers of a finished Transformer, made of the weights of its layers.
+"""The sublayers of a Transformer, made of the weights of its layers.
 
 What the layers do in many small operations is done once, with their weights:
 - Projections of the same input are one product.

@@ -49,8 +49,8 @@ class MultiHeadAttention(TransformerLayer):
         query: Tensor `[batch, query, width]`.
         value: Tensor `[batch, key, width]`; `query` by default (self-attention).
         key: Tensor `[batch, key, width]`; `value` by default.
-        query_mask: Mask `[batch, query]`; by default the Keras mask of `query`. Used only in
-            self-attention, where the query is the key.
+        query_mask: Mask `[batch, query]`; by default the Keras mask of `query`. Used only where
+            neither `value` nor `key` is given: the query is then the key.
         value_mask: Mask `[batch, key]`; by default the Keras mask of `value`.
         key_mask: Mask `[batch, key]`; by default the Keras mask of `key`.
         attention_mask: Mask `[query, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,

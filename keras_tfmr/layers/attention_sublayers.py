@@ -82,6 +82,7 @@ class GlobalSelfAttention(AttentionSublayer):
         position_bias: float32, broadcasts to `[batch, heads, query, key]`, added to the scores.
         rotation: Output of `RotaryPositions` for the positions.
         return_attention_scores: Whether to return the scores too.
+        training: Whether dropout is active.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -140,6 +141,7 @@ class CausalSelfAttention(AttentionSublayer):
         position_bias: float32, broadcasts to `[batch, heads, query, key]`, added to the scores.
         rotation: Output of `RotaryPositions` for the positions.
         return_attention_scores: Whether to return the scores too.
+        training: Whether dropout is active.
 
     Returns:
         Tensor `[batch, length, d_model]`; with scores, a pair of it and
@@ -196,6 +198,7 @@ class CrossAttention(AttentionSublayer):
         context_mask: Mask `[batch, source]`, True = valid; by default the Keras mask of `context`.
             No position attends to one that is not valid.
         return_attention_scores: Whether to return the scores too.
+        training: Whether dropout is active.
 
     Returns:
         Tensor `[batch, target, d_model]`; with scores, a pair of it and

@@ -105,9 +105,10 @@ class DecoderLayer(Block):
     Call arguments:
         x: Tensor `[batch, target, d_model]`.
         context: Tensor `[batch, source, width]`, the encoder's output.
-        mask: Mask `[batch, target]`, True = valid; by default the Keras mask of `x`.
+        mask: Mask `[batch, target]`, True = valid; by default the Keras mask of `x`. No position
+            attends to one that is not valid, nor to a later one.
         context_mask: Mask `[batch, source]`, True = valid; by default the Keras mask of `context`.
-            No position attends to one that is not valid, nor to a later one of `x`.
+            No position attends to one that is not valid.
         attention_mask: Mask `[query, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
             True = may attend, for the self-attention.
         position_bias: float32, broadcasts to `[batch, heads, query, key]`, added to the scores of

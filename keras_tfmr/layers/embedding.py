@@ -10,7 +10,7 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer, maybe_deserialize, serialize
 from keras_tfmr.layers.normalization import norm_like
-from keras_tfmr.layers.positions import SinusoidalPositions
+from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions
 
 
 class Embedding(MaskingLayer):
@@ -40,7 +40,8 @@ class Embedding(MaskingLayer):
 
     def check_length(self, length: Any) -> None:
         """Raises a ValueError if fewer positions are learned, where both are known."""
-        self.positions.compute_output_shape((length,))
+        if isinstance(self.positions, LearnedPositions):
+            self.positions.check_length(length)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -27,6 +27,8 @@ class LMHead(TransformerLayer):
     Returns:
         float32 tensor `[..., units]`.
 
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.4.
+
     >>> LMHead(100)(np.ones((2, 3, 16), "float32")).shape
     TensorShape([2, 3, 100])
     """

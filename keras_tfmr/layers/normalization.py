@@ -38,7 +38,7 @@ class LayerNormalization(MaskingLayer):
     """
 
     def __init__(self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # x shall not be rounded
+        super().__init__(autocast=False, **kwargs)  # x must not be rounded
         self.epsilon = _checks.positive("epsilon", epsilon)
         self.axis = _last_axis(axis)
 
@@ -69,8 +69,7 @@ class LayerNormalization(MaskingLayer):
         scale = ops.rsqrt(variance + self.epsilon)  # [..., 1]
         unit = centered * scale
 
-        def gradient(*args, upstream=None):
-            upstream = args[0] if upstream is None else upstream
+        def gradient(upstream):
             along = upstream * unit
             rows = list(range(len(x.shape) - 1))
             by_gamma, by_beta = ops.sum(along, axis=rows), ops.sum(upstream, axis=rows)

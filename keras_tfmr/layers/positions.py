@@ -162,22 +162,25 @@ class LearnedPositions(MaskingLayer):
         positions = _checks.positions(positions)
         # While Keras traces an unknown length on torch, it is 83, on the device "meta".
         if not getattr(positions, "is_meta", False):
-            self.compute_output_shape(positions.shape)  # checks the length
+            self.check_length(positions.shape[0])
         _checks.in_range("positions", positions, 0, self.max_length)
         vectors = self.embedding(positions)
         # XLA would take the last position for all that come after it, and for -1.
         known = ops.equal(positions, ops.clip(positions, 0, self.max_length - 1))
         return ops.where(known[:, None], vectors, float("nan"))
 
-    def compute_output_shape(self, positions_shape: Shape) -> Any:
-        (length,) = positions_shape
+    def check_length(self, length: Any) -> None:
+        """Raises a ValueError if fewer positions are learned, where the length is known."""
         # While JAX traces an unknown length, it is a symbol that cannot be compared.
         if isinstance(length, int) and length > self.max_length:
             raise ValueError(
                 f"Learned positions end at max_length={self.max_length}. "
                 f"Received: a sequence of length {length}"
             )
-        return (length, self.d_model)
+
+    def compute_output_shape(self, positions_shape: Shape) -> Any:
+        self.check_length(positions_shape[0])
+        return (positions_shape[0], self.d_model)
 
     def compute_output_spec(self, positions: Tensor) -> Any:
         return keras.KerasTensor(self.compute_output_shape(positions.shape), self.compute_dtype)

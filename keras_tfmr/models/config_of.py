@@ -17,6 +17,7 @@ from keras_tfmr.layers import (
     SinusoidalPositions,
 )
 from keras_tfmr.layers.base import maybe_deserialize
+from keras_tfmr.models.transformer import MeanOverTokens
 from keras_tfmr.models.transformer_config import TransformerConfig
 
 # The options that encoder and decoder of a ready model have in common.
@@ -24,10 +25,10 @@ SHARED = (
     "d_model", "num_heads", "dff", "dropout_rate", "attention_dropout_rate", "key_dim",
     "num_kv_heads", "norm_first", "activation", "gated", "use_bias",
 )  # fmt: skip
-# All layers that a ready model can have; beside them, Keras's graph has the masks of ids.
+# All layers that a ready model can have.
 OF_READY_MODELS = {
-    "InputLayer", "PositionalEmbedding", "NotEqual", "Encoder", "Decoder", "CausalDecoder",
-    "LMHead", "MeanOverTokens",
+    keras.layers.InputLayer, PositionalEmbedding, Encoder, Decoder, CausalDecoder, LMHead,
+    MeanOverTokens,
 }  # fmt: skip
 
 
@@ -56,7 +57,12 @@ def config_of(model: keras.Model) -> TransformerConfig:
     options = [{name: getattr(stack, name) for name in SHARED} for stack in stacks]
     norms = [(_norm(stack.norm_config), _norm(stack.qk_norm_config)) for stack in stacks]
     operations = getattr(model, "operations", model.layers)  # of a functional model, or another
-    others = {type(operation).__name__ for operation in operations} - OF_READY_MODELS
+    # Keras's graph also has the masks of ids: operations of a private class.
+    others = [
+        operation
+        for operation in operations
+        if type(operation) not in OF_READY_MODELS and type(operation).__name__ != "NotEqual"
+    ]
     alike = stacks and options[0] == options[-1] and norms[0] == norms[-1]
     if source is None or target is None or others or not alike:
         raise ValueError(
@@ -64,9 +70,12 @@ def config_of(model: keras.Model) -> TransformerConfig:
             f"TransformerClassifier makes. Received: {model.name!r} with the layers "
             f"{[layer.name for layer in model.layers]}"
         )
-    # A bias is None where it is what a config means by None.
     heads = [layer for layer in model.layers if type(layer) is LMHead]
-    bias = heads[0].use_bias if heads else target.logits_bias
+    tied_logits = not heads
+    bias = target.logits_bias if tied_logits else heads[0].use_bias
+    bias_by_default = not tied_logits
+    norm, qk_norm = norms[0]
+    kind, epsilon = norm or ("layer", LayerNormalization().epsilon)
     encoder_layers = layers[Encoder].num_layers if Encoder in layers else stacks[0].num_layers
     return TransformerConfig(
         source_vocab=source.vocab_size,
@@ -74,12 +83,12 @@ def config_of(model: keras.Model) -> TransformerConfig:
         encoder_layers=encoder_layers,
         decoder_layers=stacks[-1].num_layers,
         **options[0],
-        norm=norms[0][0][0],
-        norm_epsilon=norms[0][0][1],
-        qk_norm=norms[0][1] is not None,
+        norm=kind,
+        norm_epsilon=epsilon,
+        qk_norm=qk_norm is not None,
         joint_vocab=source is target,
-        tied_logits=not heads,
-        logits_bias=None if bias == bool(heads) else bias,
+        tied_logits=tied_logits,
+        logits_bias=None if bias == bias_by_default else bias,
         embedding_scale=target.scaled,
         embedding_norm=target.norm is not None,
         **_positions(target.positions, stacks[0].relative_positions),

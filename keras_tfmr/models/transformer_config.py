@@ -136,11 +136,12 @@ class TransformerConfig(ModelConfig):
             "num_heads", "dff", "max_length",
         )  # fmt: skip
         self._check_sizes(*sizes)
-        if self.key_dim is not None:
+        if self.key_dim is None:
+            _checks.head_width(self.d_model, self.num_heads)
+        else:
             _checks.positive_int("key_dim", self.key_dim)
         _checks.rate("dropout_rate", self.dropout_rate)
         _checks.rate("attention_dropout_rate", self.attention_dropout_rate or 0.0)
-        self.head_width  # noqa: B018  (raises where heads do not divide the width)
         if self.num_kv_heads is not None:
             _checks.divisor("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
         _checks.one_of("norm", self.norm, ("layer", "rms"))

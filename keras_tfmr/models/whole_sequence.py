@@ -1,4 +1,4 @@
-"""Decoding by the model itself, called on all tokens so far: slow, plain, and the truth."""
+"""Decoding by the model itself, called on all tokens so far: slow; `CachedStep` must equal it."""
 
 from keras import ops
 

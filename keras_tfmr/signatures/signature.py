@@ -58,7 +58,7 @@ class Signature(Generic[Answer]):
             ValueError: If an output is missing, or they have different numbers of rows.
         """
         if missing := [name for name in self.outputs if name not in outputs]:
-            raise ValueError(f"lacks {', '.join(missing)}. Received: {', '.join(outputs)}")
+            raise ValueError(f"it lacks {', '.join(missing)}. Received: {', '.join(outputs)}")
         assert self.answer is not None  # for the type checker
         columns = [outputs[name] for name in self.outputs]
         columns += [outputs.get(name, [()] * len(columns[0])) for name in self.optional]

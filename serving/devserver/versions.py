@@ -64,7 +64,7 @@ class Versions:
                 other.session, other.state = None, "END"
 
     def watch(self, seconds):
-        """Looks for a newer version for ever, with so many seconds between."""
+        """Looks for a newer version every `seconds` seconds, without end."""
         while True:
             time.sleep(seconds)
             try:
@@ -86,4 +86,6 @@ class Versions:
         for version in self.listed(name, number):
             if session := version.session:
                 return version.number, session
-        raise tf.errors.NotFoundError(None, None, f"Version {number} of {name} is not served")
+        asked = "" if number is None else f" with number {number}"
+        text = f"No version{asked} of model {name} is available"
+        raise tf.errors.NotFoundError(None, None, text)

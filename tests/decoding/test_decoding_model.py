@@ -118,7 +118,7 @@ def test_neighbours_and_padding_change_nothing(name, beams):
 @pytest.mark.parametrize("name, beams, leaving", [("paper", 1, 16), ("own layers", 3, 1)])
 def test_a_batch_that_shrinks_changes_nothing(name, beams, leaving, monkeypatch):
     """Sentences that have ended are not decoded."""
-    monkeypatch.setattr(loop, "SHRINK_THRESHOLD", leaving)
+    monkeypatch.setattr(loop, "LEAST_LEAVING", leaving)
     model, sizes, plain = make_model(name), [], CachedStep.unnormalised
     way = {"choose": Sampling(seed=3)} if beams == 1 else {}
     limits = np.array([1, 2, 3, 4, 5, 5], "int32")

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from helpers import OPTIONS, flat_numpy, no_warnings, random_ids, randomize, to_numpy
 
-from keras_tfmr import LabelSmoothedCrossEntropy, MultiHeadAttention, recurrent
+from keras_tfmr import (
+    Decoder,
+    Encoder,
+    LabelSmoothedCrossEntropy,
+    MultiHeadAttention,
+    PositionalEmbedding,
+    recurrent,
+)  # fmt: skip
 from keras_tfmr.models import (
     Transformer,
     TransformerClassifier,
@@ -79,6 +86,20 @@ def test_a_model_tells_its_config(name):
     if config.joint_vocab:  # else a model with one vocabulary does not know the other
         config = config.replace(encoder_layers=1)
         assert config_of(TransformerLanguageModel(config)) == config
+
+
+def test_a_model_of_ones_own_with_the_layers_of_a_ready_one_tells_its_config():
+    sizes = {"d_model": TINY.d_model, "num_heads": TINY.num_heads, "dff": TINY.dff}
+    source, target = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    embedding = PositionalEmbedding(TINY.source_vocab, TINY.d_model, name="embedding")
+    context = Encoder(TINY.encoder_layers, **sizes)(embedding(source))
+    x = Decoder(TINY.decoder_layers, **sizes)(embedding(target), context)
+    found = config_of(TranslationModel([source, target], embedding(x, reverse=True)))
+    assert found.replace(norm_first=TINY.norm_first) == TINY
+    other = type("Encoder", (Encoder,), {})(TINY.encoder_layers, **sizes)  # of the same name
+    x = Decoder(TINY.decoder_layers, **sizes)(embedding(target), other(embedding(source)))
+    with pytest.raises(ValueError, match="must be one that Transformer"):
+        config_of(TranslationModel([source, target], embedding(x, reverse=True)))
 
 
 def test_a_model_with_another_layer_has_no_config():

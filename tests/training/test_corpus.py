@@ -63,6 +63,8 @@ def test_reads_tables_by_the_names_of_their_columns(tmp_path):
         assert read(path).pairs == PAIRS, path
         reverse = read(path, settings=TrainingConfig(languages=("en", "pt")))
         assert reverse.pairs == [pair[::-1] for pair in PAIRS]
+    texts = write(tmp_path / "c.csv", "source,translation\nUm.,One.\n")
+    assert read(texts).pairs == [("Um.", "One.")]
 
 
 def damaged():

@@ -54,18 +54,18 @@ class Batches:
         sides: `(values, offsets)` of the ids of source and target: arrays or memory maps.
         task: Has `batch`, a function from the padded ids `(source, target)` of a batch, int32
             `[rows, length]` each without end ids, and their lengths `[rows]`, to what `fit` gets:
-            `(inputs, labels)`. Also its `signature()`, and how many ids it adds to a row of each
-            side (`ends`).
+            `(inputs, labels)`; it may write end ids into the padded ones. Also its `signature()`,
+            and how many ids it adds to a row of each side (`ends`).
         tokens_per_batch: Maximum source positions and maximum target positions of a batch,
             padding and end ids included.
         seed: Seed of the order.
         rows_multiple: The number of rows in a batch is a multiple of this, for several devices;
-            rows are added that hold no token.
+            rows are added that hold no pair.
         parts: list of `CorpusPart`, the corpora to mix; by default, an epoch has all pairs once.
         max_tokens: Maximum number of tokens of a side, end id included; None: `LONGEST`, or
             `tokens_per_batch` if that is less.
         fixed_shapes: Whether each bucket has one shape, for backends that compile by shape: there
-            are fewer buckets then, and rows are added that hold no token. Otherwise a batch is only
+            are fewer buckets then, and rows are added that hold no pair. Otherwise a batch is only
             as wide as its longest source and target.
 
     Attributes:
@@ -215,7 +215,7 @@ class Batches:
         return tf.nest.flatten(self.task.batch(*padded, *lengths))
 
     def empty(self):
-        """A dataset of a batch of each shape that holds no token."""
+        """A dataset with one batch of each bucket, at its full length, without pairs."""
         none = np.zeros(0, np.int64)
 
         def batches():
@@ -234,7 +234,8 @@ class Batches:
 def spread(places, size):
     """A bijection of each pass over `size` places, so that a share of a pass is evenly spread.
 
-    Steps of the golden ratio are; a step without a common divisor meets each place once.
+    Steps of the golden ratio spread evenly; a step that is coprime to `size` visits each place
+    once.
     """
     stride = max(1, round(size * 0.6180339887))
     while math.gcd(stride, size) != 1:

@@ -147,7 +147,8 @@ def chosen(rows, settings, name, recommended=()):
     count = 1 if settings.task == "language" else 2
     columns = None
     for number, row in rows:
-        row = row.get("translation", row)
+        nested = row.get("translation")
+        row = nested if isinstance(nested, dict) else row
         if columns is None:
             for names in (wanted, recommended, list(row)):
                 if len(names) == count and {*names} <= {*row}:

@@ -90,13 +90,13 @@ def delete(folder):
         folder.rmdir()
 
 
-def write(folder, pairs, corpora, tokenizers, sets, paths, dropped):
+def write(folder, pairs, num_corpora, tokenizers, sets, paths, dropped):
     """Encodes pairs into files; the `Encoded`.
 
     Args:
         folder: Where to write.
         pairs: Yields (number of its corpus, source, target), as a model reads them.
-        corpora: The number of corpora.
+        num_corpora: The number of corpora.
         tokenizers: Of source and target.
         sets: {"validation": `Pairs`, …}.
         paths: The files of the training pairs.
@@ -113,7 +113,7 @@ def write(folder, pairs, corpora, tokenizers, sets, paths, dropped):
         about[name] = described(len(pairs_of.pairs), pairs_of.files, pairs_of.counts)
     index = {
         "arrays": arrays,
-        "parts": [counts[corpus] for corpus in range(corpora)],
+        "parts": [counts[corpus] for corpus in range(num_corpora)],
         "tokenizers": identity(tokenizers),
         "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
         "record": about,
