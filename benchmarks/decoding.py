@@ -26,13 +26,6 @@ DTYPES = ("float32", "int8")
 HEADER = ["beams", "sentences in a request", "engine", "BLEU", "same as float32", "sentences/s",
           "ms a request", "threads", "our float32 / it", "our int8 / it"]  # fmt: skip
 TOKENS = 12  # of each translation by an untrained model
-XEON = """
-## On an Intel Xeon
-
-Two cores of 2.5 GHz with AVX-512 VNNI, without AMX and bf16; commit 67283e3, `small`, int8, one
-thread, in turns with CTranslate2 4.8.5. Our sentences/s divided by its: greedy 0.34 for one
-sentence and 0.63 for 32, with 4 beams 0.31 and 0.51.
-"""
 THREADS = {  # of an operation or translator × operations or translators side by side
     1: ((1, 1), (2, 2), (harness.CORES, 1)),
     32: ((1, harness.CORES), (harness.CORES, harness.CORES), (harness.CORES, 1)),
@@ -212,7 +205,7 @@ def page(numbers):
         lines.append(harness.table(HEADER, rows))
     return (
         f"{numbers['sentences']:,} sentences. One sentence: one caller; {max(THREADS)}: one "
-        "caller per core.\n" + "\n".join(lines) + XEON
+        "caller per core.\n" + "\n".join(lines) + numbers["elsewhere"]
     )
 
 
@@ -237,7 +230,9 @@ def main():
     numbers = harness.about("tensorflow", "keras", "ctranslate2")
     with tempfile.TemporaryDirectory() as folder:
         rows, numbers["sentences"] = measured(args, Path(folder))
-    kept = [] if args.quick else harness.kept("decoding").get("rows", [])
+    before = {} if args.quick else harness.kept("decoding")
+    kept = before.get("rows", [])
+    numbers["elsewhere"] = before.get("elsewhere", "")  # what another machine measured, in words
     about = {name: numbers[name] for name in ("date", "commit", "machine")}
     rows = [{**row, **about} for row in rows]
     numbers["rows"] = [row for row in kept if row["model"] != args.name] + rows

@@ -15,7 +15,7 @@ from keras_tfmr import (
     MultiHeadAttention,
     PositionalEmbedding,
     recurrent,
-)  # fmt: skip
+)
 from keras_tfmr.models import (
     Transformer,
     TransformerClassifier,
