@@ -22,8 +22,7 @@ HOW = """The runs of keras_tfmr learned from technical documentation: `small`, 4
 `long` 9,200, as many as 30 minutes of two cores reach, on JAX and an H100. `without` has no slots.
 `with` has them for the spans of half of the pairs, as by default; `all` has them for the spans of
 all pairs, and copies worse what nothing protects. Of 1,000 validation sentences, 217 hold spans.
-`with-1-1e52726` is `with-1` again, trained and scored by the code of that commit. The others were
-trained and scored at 5891ac7.
+`with-1-again` has the seed and pairs of `with-1`, and was trained by newer code.
 """
 GROUPS = {"all": lambda held: True, "with spans": bool, "without": lambda held: not held}
 
@@ -115,7 +114,7 @@ def page(numbers):
             f"{found[group].get(score, 0):.1f}" for group in GROUPS for score in ("bleu", "chrf")
         ]
         share = f"{found['arrived']} of {found['spans']}"
-        rows.append([name, "yes" if found["slots"] else "no", *cells, share])
+        rows.append([name, found["commit"], "yes" if found["slots"] else "no", *cells, share])
         if about := found.get("terms"):
             cells = [
                 (f"{about[key]['as given']} of {about['terms']}", f"{about[key]['bleu']:.1f}")
@@ -123,7 +122,7 @@ def page(numbers):
             ]
             terms.append([name, about["sentences"], *cells[0], *cells[1]])
     header = [f"{score}, {group}" for group in GROUPS for score in ("BLEU", "chrF")]
-    body = f"{HOW}\n{harness.table(['run', 'slots', *header, 'spans arrived'], rows)}"
+    body = f"{HOW}\n{harness.table(['run', 'commit', 'slots', *header, 'spans arrived'], rows)}"
     if terms:
         words = ", ".join(f"{a}: {b}" for a, b in numbers["glossary"].items())
         header = ["run", "sentences", "terms as given", "BLEU", "with glossary", "BLEU"]
@@ -152,7 +151,8 @@ def main():
         numbers = {**harness.about("tensorflow", "keras"), "runs": kept.get("runs", {})}
         numbers["glossary"] = terms or kept.get("glossary", {})
         for run in args.runs:
-            numbers["runs"][Path(run).name] = measure(run, rows, terms)
+            found = measure(run, rows, terms)
+            numbers["runs"][Path(run).name] = {**found, "commit": numbers["commit"]}
     harness.report("spans", "Spans and terms", page(numbers), numbers, quick=args.quick)
 
 
