@@ -50,11 +50,11 @@ def translate_nbest(texts):
     return {"translations": translations, "scores": scores, "truncated": too_long(texts)}
 
 
-def translate_with_terms(translations, texts, terms):
+def translate_with_terms(texts, terms):
     """As the real one, of whole words."""
     outputs = translate(texts)
-    for row, pairs in enumerate(zip(terms, translations, strict=True)):
-        given = {term.decode(): given.decode() for term, given in zip(*pairs, strict=True)}
+    for row, lines in enumerate(terms):
+        given = dict(line.split("\t", 1) for line in lines.splitlines())
         words = [given.get(word, word.upper()) for word in texts[row].split()]
         outputs["translation"][row] = " ".join(words).encode()
     return outputs

@@ -1,6 +1,5 @@
 """Nested lists to TensorProto messages and back, without NumPy, which the client does not need."""
 
-import itertools
 import math
 from typing import Any
 
@@ -19,15 +18,10 @@ FIELDS = {number: (field, letter) for number, field, letter in KINDS.values()}
 
 
 def to_proto(values: list[Any], dtype: str) -> Any:
-    """The TensorProto of `[batch]` or `[batch, n]` values; the rows must have one length."""
+    """The TensorProto of `[batch]` values."""
     number, field, _ = KINDS[dtype]
-    shape = [len(values)]
-    if values and isinstance(values[0], list):
-        shape.append(len(values[0]))
-        values = [*itertools.chain.from_iterable(values)]
     proto = serving_pb2.TensorProto(dtype=number, **{field: values})
-    for size in shape:
-        proto.tensor_shape.dim.add(size=size)
+    proto.tensor_shape.dim.add(size=len(values))
     return proto
 
 
@@ -37,8 +31,8 @@ def to_lists(proto: Any) -> Any:
     Raises:
         ValueError: If the message is no tensor of a type above.
 
-    >>> to_lists(to_proto([[b"bom", b"dia"]], "string"))
-    [['bom', 'dia']]
+    >>> to_lists(to_proto([b"bom", b"dia"], "string"))
+    ['bom', 'dia']
     """
     if proto.dtype not in FIELDS:
         raise ValueError(

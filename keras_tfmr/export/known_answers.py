@@ -69,8 +69,7 @@ def request_of(text_model: Any, name: str, texts: Sequence[Any]) -> dict[str, np
         "reference": [*texts[::-1]],
         "inputs": [example_of(text) for text in texts],
         # The first word of each text, which becomes another one.
-        "terms": [[(text.split() or [text])[0], text[:0]] for text in texts],
-        "translations": [[text[:9], text[:0]] for text in texts],
+        "terms": [b"\t".join(utf8(one) for one in (*text.split()[:1], text[:9])) for text in texts],
         "length": in_turn(16),  # long enough to go through several steps
         "temperature": in_turn(1.0, 0.0, 0.7),
         "top_k": in_turn(0, 0, 40),

@@ -1,14 +1,16 @@
 """Inputs of text models, checked alike in process and by the client."""
 
 import numbers
+import re
 import secrets
 import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keras_tfmr.text.strings import Text, checked_texts
+from keras_tfmr.text.spans import PRIVATE
+from keras_tfmr.text.strings import TERMS_BYTES, Text, checked_texts
 
-Inputs = dict[str, list[Any]]  # {name of an input: for each text bytes, a list of them, a number}
+Inputs = dict[str, list[Any]]  # {name of an input: bytes or a number for each text}
 
 
 def utf8(text: Text) -> bytes:
@@ -45,17 +47,36 @@ def pairs_of(texts: Iterable[Text], references: Iterable[Text]) -> Inputs:
 
 
 def terms_of(texts: Iterable[Text], terms: Mapping[str, str]) -> Inputs:
-    """The inputs of `translate_with_terms`: for each text, those terms that it may have.
-
-    The rows of terms and translations are padded to one length.
+    """The inputs of `translate_with_terms`: for each text, lines of those terms that it may have.
 
     Raises:
         TypeError: If terms are no dict, or one of them or its translation is no str.
-        ValueError: If a term is blank.
+        ValueError: If a term is blank, or a line cannot hold it; or if those that a text may have
+            exceed `TERMS_BYTES`.
 
     >>> terms_of(["O gato", "Gatos pretos"], {"gato": "cat", "preto": "black"})["terms"]
-    [[b'gato', b''], [b'gato', b'preto']]
+    [b'gato\\tcat', b'gato\\tcat\\npreto\\tblack']
     """
+    _check_terms(terms)
+    contents = text_of(texts)["text"]
+    words = {term: _folded(term).split() for term in terms}
+    lines = {term: utf8(f"{term}\t{translation}") for term, translation in terms.items()}
+    rows = []
+    for content in contents:
+        known = _folded(content.decode("utf-8", "replace"))
+        may = [term for term, own in words.items() if all(word in known for word in own)]
+        rows.append(b"\n".join(lines[term] for term in may))
+        if len(rows[-1]) > TERMS_BYTES:
+            raise ValueError(
+                f"The terms that a text may have must take at most {TERMS_BYTES} bytes, "
+                f"translations included. Received: {len(may)} terms of {len(rows[-1])} bytes for "
+                f"{known!r:.80}"
+            )
+    return {"text": contents, "terms": rows}
+
+
+def _check_terms(terms):
+    """Raises an error for terms that a line cannot hold."""
     if not isinstance(terms, Mapping):
         raise TypeError(f"`terms` must be a dict of str. Received: {terms!r:.80}")
     for pair in terms.items():
@@ -63,19 +84,11 @@ def terms_of(texts: Iterable[Text], terms: Mapping[str, str]) -> Inputs:
             raise TypeError(f"`terms` must be a dict of str. Received: {pair!r:.80}")
         if not pair[0].strip():
             raise ValueError(f"A term must have visible characters. Received: {pair!r:.80}")
-    contents = text_of(texts)["text"]
-    words = {term: _folded(term).split() for term in terms}
-    rows = []
-    for content in contents:
-        known = _folded(content.decode("utf-8", "replace"))
-        rows.append([term for term, own in words.items() if all(word in known for word in own)])
-    most = max([1, *map(len, rows)])
-    rows = [row + [""] * (most - len(row)) for row in rows]
-    return {
-        "text": contents,
-        "terms": [[utf8(term) for term in row] for row in rows],
-        "translations": [[utf8(terms.get(term, "")) for term in row] for row in rows],
-    }
+        if re.search(rf"[\t\r\n]|{PRIVATE}", pair[0]) or re.search(r"[\r\n]", pair[1]):
+            raise ValueError(
+                "A term must be without tabs, line breaks and characters from U+E000 to U+EFFF, "
+                f"its translation without line breaks. Received: {pair!r:.80}"
+            )
 
 
 def _folded(text):

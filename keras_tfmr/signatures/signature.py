@@ -25,8 +25,8 @@ class Signature(Generic[Answer]):
         name: Its name in an export.
         outputs: The outputs that `answer` takes, in this order.
         answer: The answer to a text, from its outputs; None if only other clients ask.
-        inputs: {name: dtype} of the inputs, each `[batch]`; the first one is the texts.
-        lists: Of the inputs, those that are `[batch, n]`: a list for each text.
+        inputs: {name: dtype} of the inputs, the first of which is the texts. Each is `[batch]`:
+            TensorFlow Serving batches requests only if they differ in this dimension alone.
         optional: Further outputs, which not every model has; `()` stands for a missing one.
         searched: Whether the answer is the best of several, which rounding can change completely.
         method: TensorFlow Serving's method: "predict", "classify" or "regress".
@@ -39,17 +39,9 @@ class Signature(Generic[Answer]):
     outputs: tuple[str, ...]
     answer: Callable[..., Answer] | None = None
     inputs: Mapping[str, str] = field(default_factory=lambda: {"text": "string"})
-    lists: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     searched: bool = False
     method: str = "predict"
-
-    def specs(self) -> dict[str, tuple[list[None], str]]:
-        """{name: (shape, dtype)} of the inputs."""
-        return {
-            name: ([None, None] if name in self.lists else [None], dtype)
-            for name, dtype in self.inputs.items()
-        }
 
     def read(self, outputs: Outputs) -> list[Answer]:
         """The answer to each text, from all outputs.
@@ -112,8 +104,7 @@ TRANSLATE_WITH_TERMS = Signature(
     "translate_with_terms",
     ("translation", "score", "truncated"),
     answers.Translation,
-    inputs={"text": "string", "terms": "string", "translations": "string"},
-    lists=("terms", "translations"),
+    inputs={"text": "string", "terms": "string"},
     searched=True,
 )
 LIKELIHOOD = ("log_prob", "tokens", "truncated")

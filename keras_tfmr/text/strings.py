@@ -5,6 +5,10 @@ from collections.abc import Iterable
 
 Text = str | bytes
 
+# The most that the terms of a text take, translations included: RE2, which finds them, refuses a
+# pattern for some 50 KiB of them, and that error would be of the whole batch.
+TERMS_BYTES = 8192
+
 
 def checked_texts(texts: Iterable[Text], name: str = "texts") -> list[Text]:
     """The texts as a list; a TypeError for a single str, which would be split into letters."""

@@ -11,6 +11,7 @@ import tensorflow_text as tf_text
 
 from keras_tfmr.text.protection import protect
 from keras_tfmr.text.spans import PRIVATE, SLOTS
+from keras_tfmr.text.strings import TERMS_BYTES
 from keras_tfmr.text.tokenizer import valid_utf8
 
 # On both sides of a word, a code point that Unicode guarantees never to assign. RE2's \b knows the
@@ -20,43 +21,33 @@ _MARKED = rf"{_SIGN}({_WORD}){_SIGN}"
 
 _SPACE = r"[\s\pZ]+"
 
+# A term, which has a visible character and none that stands for a span, a tab, a translation.
+_IN_TERM = r"[^\t\x{E000}-\x{EFFF}]*"
+_LINE = rf"{_IN_TERM}[^\s\pZ\x{{E000}}-\x{{EFFF}}]{_IN_TERM}\t.*"
+
 # On both sides of a term's translation, a surrogate: no text in UTF-8 has one.
 _EDGE = b"\xed\xa0\x80"
 # A character of words that spaces part.
 _LETTER = r"([^\PL\p{Han}\p{Hiragana}\p{Katakana}\p{Khmer}\p{Lao}\p{Myanmar}\p{Thai}]|[\pN_])"
 
 
-def with_terms(texts, spans, terms, translations):
+def with_terms(texts, spans, terms):
     """Slots for terms too.
 
     Args:
         texts: string [batch] with slots for their spans.
         spans: ragged string [batch, (spans)].
-        terms: string [batch, n], those of each text, padded with empty strings.
-        translations: string [batch, n].
+        terms: string [batch], those of each text in lines: a term, a tab, its translation.
 
     Returns:
         Texts and spans, as before; those of terms are their translations, for `parted`.
     """
-    checks = [
-        tf.debugging.assert_equal(
-            tf.shape(each),
-            tf.stack([tf.size(texts), tf.shape(terms)[1]]),
-            "text, terms and translations must have the same batch size, and each term a "
-            "translation",
-        )
-        for each in (terms, translations)
-    ]
-    with tf.control_dependencies(checks):  # before what would fail with another message
-        terms, translations = tf.identity(terms), tf.identity(translations)
-    column = [[0, 0], [0, 1]]  # at least one, which is empty
-    # As the tokenizer composes them, too.
-    texts, terms = (tf_text.normalize_utf8(valid_utf8(given), "NFC") for given in (texts, terms))
-    terms = tf.pad(tf.strings.regex_replace(terms, rf"\A{_SPACE}|{_SPACE}\z", ""), column)
-    translations = tf.pad(valid_utf8(translations), column)
-    longest = 2 * tf.strings.length(terms) + tf.cast(_is_cased(terms), tf.int32)
-    order = tf.argsort(-longest, axis=1, stable=True)
-    terms, translations = (tf.gather(each, order, batch_dims=1) for each in (terms, translations))
+    equal = tf.debugging.assert_equal(
+        tf.shape(terms), tf.shape(texts), "text and terms must have the same batch size"
+    )
+    with tf.control_dependencies([equal]):  # before what would fail with another message
+        terms, translations = _read(terms)
+    texts = tf_text.normalize_utf8(valid_utf8(texts), "NFC")  # as the tokenizer composes it, too
     texts = tf.strings.regex_replace(texts, PRIVATE, SLOTS[0])
     texts, protected = protect(_mark(texts), _patterns(terms))
     texts = tf.strings.regex_replace(texts, _MARKED, r"\1")
@@ -73,28 +64,73 @@ def parted(texts):
     return tf.strings.regex_replace(texts, r"\p{Cs}", "")
 
 
-def _patterns(terms):
+def _read(terms):
+    """Terms and translations of lines, both ragged string [batch, (n)], the longest terms first.
+
+    A line that is none is left out, for an error would be of the whole batch: one without a tab,
+    one whose term is blank or has a character that stands for a span, and all that do not end
+    within `TERMS_BYTES`.
+    """
+    terms = tf.where(
+        tf.strings.length(terms) > TERMS_BYTES,
+        tf.strings.regex_replace(tf.strings.substr(terms, 0, TERMS_BYTES), r"[^\n]*\z", ""),
+        terms,
+    )
+    lines = tf.strings.split(tf.strings.regex_replace(valid_utf8(terms), "\r\n", "\n"), "\n")
+    is_term = tf.strings.regex_full_match(lines.flat_values, _LINE)
+    lines = tf.ragged.boolean_mask(lines, lines.with_flat_values(is_term))
+    count, lines = lines.row_lengths(), lines.to_tensor("")  # [batch, n]
+    terms = tf_text.normalize_utf8(tf.strings.regex_replace(lines, r"\t.*", ""), "NFC")
+    terms = tf.strings.regex_replace(terms, rf"\A{_SPACE}|{_SPACE}\z", "")
+    translations = tf.strings.regex_replace(lines, r"\A[^\t]*\t", "")
+    longest = 2 * tf.strings.length(terms) + tf.cast(_is_cased(terms), tf.int32)
+    order = tf.argsort(-longest, axis=1, stable=True)
+    ordered = (tf.gather(each, order, batch_dims=1) for each in (terms, translations))
+    return tuple(tf.RaggedTensor.from_tensor(each, count) for each in ordered)
+
+
+def _patterns(rows):
     """A pattern for each row of terms, string [batch]; each finds slots, too."""
+    terms = rows.flat_values
     escaped = _mark(tf.strings.regex_replace(terms, r"([\\.+*?()|\[\]{}^$])", r"\\\1"))
     escaped = tf.strings.regex_replace(escaped, _SPACE, _SPACE.replace("\\", r"\\"))
     # RE2 knows the other case of a letter, but not that of ß, which is two.
     any_case = tf.strings.regex_replace(escaped, "(?i:ss|ß)", "(?:ss|ß)")
     patterns = tf.where(_is_cased(terms), escaped, tf.strings.join(["(?i:", any_case, ")"]))
-    patterns = tf.ragged.boolean_mask(patterns, terms != "")
-    patterns = tf.concat([tf.fill([patterns.nrows(), 1], SLOTS[0]), patterns], 1)
+    patterns = tf.concat([tf.fill([rows.nrows(), 1], SLOTS[0]), rows.with_flat_values(patterns)], 1)
     return tf.strings.reduce_join(patterns, axis=1, separator="|")
 
 
 def _translated(found, terms, translations):
     """The translations of the terms that were found, string [found]; others as they are."""
-    rows = found.value_rowids()
     pieces = tf.strings.regex_replace(found.flat_values, _MARKED, r"\1")
-    as_written, own = _one_line(pieces)[:, None], tf.gather(_one_line(terms), rows)  # [found, n]
-    any_case = tf_text.case_fold_utf8(as_written) == tf_text.case_fold_utf8(own)
-    same = tf.where(tf.gather(_is_cased(terms), rows), as_written == own, any_case)
-    best = tf.gather(tf.gather(translations, rows), tf.argmax(same, axis=1), batch_dims=1)
-    best = tf.strings.regex_replace(best, "(?s)(.+)", _EDGE + rb"\1" + _EDGE)
-    return tf.where(tf.reduce_any(same, axis=1), best, pieces)
+    written, own = _one_line(pieces), _one_line(terms.flat_values)
+    own = tf.where(_is_cased(own), _as_written(own), _in_any_case(own))
+    keys = [
+        _of_its_text(own, terms),
+        _of_its_text(_as_written(written), found),
+        _of_its_text(_in_any_case(written), found),
+    ]
+    _, key = tf.unique(tf.concat(keys, 0))  # equal numbers for equal strings
+    count = tf.size(own)
+    first = tf.math.unsorted_segment_min(tf.range(count), key[:count], tf.size(key))
+    best = tf.reduce_min(tf.gather(first, tf.reshape(key[count:], [2, -1])), axis=0)  # [found]
+    given = tf.strings.regex_replace(translations.flat_values, "(?s)(.+)", _EDGE + rb"\1" + _EDGE)
+    given = tf.gather(tf.concat([given, [""]], 0), tf.minimum(best, count))
+    return tf.where(best < count, given, pieces)
+
+
+def _as_written(texts):
+    return tf.strings.join(["=", texts])
+
+
+def _in_any_case(texts):
+    return tf.strings.join(["~", tf_text.case_fold_utf8(texts)])
+
+
+def _of_its_text(strings, rows):
+    """Strings, of which each row of a ragged tensor has some, behind the number of the row."""
+    return tf.strings.join([tf.strings.as_string(rows.value_rowids()), strings])
 
 
 def _mark(texts):

@@ -162,7 +162,7 @@ class TextModel(abc.ABC):
         self.default = served[0][0].name
         self.declared = {signature.name: signature for signature, _ in served}
         self.signatures: dict[str, Any] = {  # of `tf.function`s
-            signature.name: traced(method, **signature.specs()) for signature, method in served
+            signature.name: traced(method, **signature.inputs) for signature, method in served
         }
         self._weights = [*self.model.weights]
 

@@ -176,7 +176,9 @@ class Translator(TextModel):
 
         Raises:
             TypeError: If a term or translation is no str.
-            ValueError: If a term is blank, or the model has no slots for them.
+            ValueError: If a term is blank, a term or translation has a line break, a term has a tab
+                or a character from U+E000 to U+EFFF, the terms that a text may have take more than
+                8192 bytes, or the model has no slots for them.
         """
         if not self.protection.possible:
             raise ValueError("translate_with_terms needs a model with slots: train with --protect")
@@ -246,13 +248,16 @@ class Translator(TextModel):
         """
         return self._best(self._parts(text))
 
-    def _translate_with_terms(self, text, terms, translations):
-        """`text` string [batch], `terms` and `translations` string [batch, n] -> as `_translate`.
+    def _translate_with_terms(self, text, terms):
+        """`text`, `terms` string [batch] -> as `_translate`.
 
-        A term that stands in its text as whole words has this translation. One without a capital
-        letter is found in any case. Rows are padded with empty strings.
+        `terms` are those of each text, in lines: a term, a tab, its translation. A term that stands
+        in its text as whole words has this translation. One without a capital letter is found in
+        any case. A line without a tab, one with a blank term, and what exceeds 8192 bytes are
+        passed over.
         """
-        slotted = with_terms(*self.protection.slotted(text), terms, translations)
+        terms = tf.ensure_shape(terms, [None])
+        slotted = with_terms(*self.protection.slotted(text), terms)
         outputs = self._best(self.protection.parts_of(*slotted))
         return outputs | {"translation": parted(outputs["translation"])}
 

@@ -83,10 +83,11 @@ def test_signatures_are_what_was_promised(session):
     }
     assert found == SIGNATURES
     for name, signature in session.signatures.items():
-        more = {"score": {"reference"}, "translate_with_terms": {"terms", "translations"}}
+        more = {"score": {"reference"}, "translate_with_terms": {"terms"}}
         assert set(signature.inputs) == {"text"} | more.get(name, set())
         for info in [*signature.inputs.values(), *signature.outputs.values()]:
             assert info.tensor_shape.dim[0].size == -1
+        assert all(len(info.tensor_shape.dim) == 1 for info in signature.inputs.values())
 
 
 @pytest.mark.ci
@@ -96,6 +97,7 @@ def test_the_graph_refuses_a_wrong_shape(session):
         ("translate", {"text": np.full((), b"bom", object)}),
         ("translate", {"text": np.full((1, 1), b"bom", object)}),
         ("score", {"text": texts("a", "b"), "reference": texts("c")}),
+        ("translate_with_terms", {"text": texts("a", "b"), "terms": texts("a\tb")}),
     ):
         with pytest.raises(tf.errors.InvalidArgumentError):
             session.run(signature, inputs)

@@ -125,8 +125,9 @@ def test_texts_are_sent_with_the_terms_that_they_may_have(address, stub):
     with ServingClient(address, batch_size=5) as client:
         answers = client.translate_with_terms(texts, terms)
     assert answers == ["UM Cat", "Cat PRETO", "X", "O PRETO"] * 2
-    shapes = sorted([dim.size for dim in r.inputs["terms"].tensor_shape.dim] for r in stub.requests)
-    assert shapes == [[3, 2], [5, 2]]
+    sent = sorted(([*r.inputs["terms"].string_val] for r in stub.requests), key=len)
+    both, cat, black = b"gato\tCat\nPreto\tBlack", b"gato\tCat", b"Preto\tBlack"
+    assert sent == [[both, b"", black], [cat, both, b"", black, cat]]
 
 
 def test_a_long_list_is_sent_in_bounded_requests_and_answered_in_order(address, stub):
@@ -330,8 +331,11 @@ def test_tensors_are_the_official_ones():
         expected = array.tolist()
         if field == "string_val":
             expected = [[one.decode("utf-8", "replace") for one in row] for row in expected]
-            ours = tensors.to_proto(array.tolist(), "string")
-            assert ours.SerializeToString() == official.SerializeToString()
+            ours, row = (
+                tensors.to_proto(array[0].tolist(), "string"),
+                tf.make_tensor_proto(array[0]),
+            )
+            assert ours.SerializeToString() == row.SerializeToString()
         for proto in (official, in_field):
             read = serving_pb2.TensorProto.FromString(proto.SerializeToString())
             assert tensors.to_lists(read) == expected

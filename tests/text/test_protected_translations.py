@@ -13,6 +13,7 @@ from keras_tfmr import Transformer, Translator, decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.faster import int8
+from keras_tfmr.signatures.inputs import terms_of
 from keras_tfmr.text.protection import restore
 from keras_tfmr.text.spans import DEFAULT, SLOTS, python_pattern
 from keras_tfmr.text.terms import parted, with_terms
@@ -153,7 +154,7 @@ def test_scores_see_slots(translator):
 
 TERMS = {
     "gato": "CAT", "gato preto": "black {cat}", "ção": "?", "C++": "C plus plus", "Ana": "Anna",
-    "d'água": "of water", "a.b": "AB", "preto": "", "  fim\tde  linha ": "end of line",
+    "d'água": "of water", "a.b": "AB", "preto": "", "  fim\fde  linha ": "end of line",
     "soma\xa0": "SUM", "straße ": "road", "Maçã": "Apple",
 }  # fmt: skip
 
@@ -179,23 +180,74 @@ def test_terms_have_the_given_translations(translator):
         assert not any(term in answer for term in absent), answer
     assert answers[2] == translator.translate_with_terms([cases[2][0]], TERMS)[0]  # alone
     assert translator.translate_with_terms(["nada"], TERMS) == translator.translate(["nada"])
-    for wrong, error in (({"a": 1}, TypeError), (["a"], TypeError), ({" ": "x"}, ValueError)):
-        with pytest.raises(error, match="Received: "):
-            translator.translate_with_terms(["a"], wrong)
     function = translator.signatures["translate_with_terms"]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="and each term a translation"):
-        function(tf.constant(["a"]), tf.constant([["a", "b"]]), tf.constant([["a"]]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="same batch size"):
+        function(tf.constant(["a"]), tf.constant(["a\tb", "a\tb"]))
+
+
+WRONG_TERMS = [
+    (["a"], TypeError, "must be a dict"),
+    ({"a": 1}, TypeError, "must be a dict"),
+    ({" ": "x"}, ValueError, "visible"),
+    ({"a\tb": "x"}, ValueError, "without tabs"),
+    ({"a": "x\ny"}, ValueError, "without line breaks"),
+    ({SLOTS[3]: "x"}, ValueError, "U\\+E000"),
+    ({"a": "x" * 8191}, ValueError, "8192 bytes.*8193 bytes for 'a'"),
+]
+
+
+def test_terms_that_cannot_be_sent_are_refused():
+    for terms, error, words in WRONG_TERMS:
+        with pytest.raises(error, match=words):
+            terms_of(["a"], terms)
+    assert terms_of(["a"], {"a": "x" * 8190})["terms"] == [b"a\t" + b"x" * 8190]
+
+
+def slots_of(texts, terms, spans=()):
+    """Texts with slots for their terms, and the spans of each."""
+    spans = tf.ragged.constant([[*spans]] * len(texts), tf.string, ragged_rank=1)
+    texts, terms = tf.constant(texts, tf.string), tf.constant(terms, tf.string)
+    slotted, found = with_terms(texts, spans, terms)
+    return [*zip(slotted.numpy(), parted(found).to_list(), strict=True)]
+
+
+# For each, the translation of "gato preto" or None, of the text "um gato preto".
+LINES_OF_TERMS = [
+    (b"gato preto\tcat", b"cat"),
+    (b"gato\tx\r\ngato preto\tcat\r\n", b"cat"),
+    (b"gato preto\ta\tb\nGATO PRETO\tc\ngato preto\td", b"a\tb"),
+    (b"gato preto\t", b""),
+    (b"gato preto", None),
+    (b"\tx\n \tx\n\n\xc2\xa0\tx", None),
+    (SLOTS[0].encode() + b"\tx\ngato" + SLOTS[0].encode() + b"\tx", None),
+    (b"\xff\tx\n\0\tx\n\\\t\\1\n[\tx\n(?i\tx\n$^\tx", None),
+    (b"gato preto\tcat\n" + b"a\t\n" * 3000, b"cat"),
+    (b"a\t\n" * 3000 + b"gato preto\tcat", None),
+    (b"gato preto\tcat" + b"x" * 8192, None),
+    ("\u0130".encode() * 40_000 + b"\tx", None),
+    (b". " * 40_000 + b"\tx", None),
+]
+
+
+def test_no_line_of_terms_harms_another_text():
+    """What is no term is passed over: an error would be of the whole batch."""
+    text, span = f"um gato preto {SLOTS[0]} {SLOTS[0]}".encode(), b"{s}"
+    lines = [lines for lines, _ in LINES_OF_TERMS]
+    together = slots_of([text] * len(lines), lines, [span, span])
+    for (one, expected), found in zip(LINES_OF_TERMS, together, strict=True):
+        own = [] if expected is None else [expected]
+        assert found[1] == [*own, span, span] and found == slots_of([text], [one], [span, span])[0]
+    assert slots_of([], []) == [] and slots_of([b"a"], [b""]) == [(b"a", [])]
 
 
 def test_spaces_part_terms_from_other_words():
     """A model may put a subword without a space behind a slot. Other spans stay as it says."""
-    terms = {"um": "ONE", "dois": "(two)", "três": "três\nx", "Ana": "機", "a": "a", "b": ""}
-    columns = [tf.constant([[*column]]) for column in (terms, terms.values())]
+    terms = tf.constant(["um\tONE\ndois\t(two)\ntrês\ttrês x\nAna\t機\na\ta\nb\t"])
     text = f"um dois {SLOTS[0]} três Ana a b"
-    _, spans = with_terms(tf.constant([text]), tf.ragged.constant([["x\0é"]]), *columns)
+    _, spans = with_terms(tf.constant([text]), tf.ragged.constant([["x\0é"]]), terms)
     said = "x{0}é{1}y {2}{3}5{4}.{2}z{5}z{0}{6}z".format(*SLOTS)
     found = parted(restore(tf.constant([said]), spans)).numpy()[0].decode()
-    assert found == "x ONE é(two)y x\0é três\nx 5機.x\0éz a z ONE z"
+    assert found == "x ONE é(two)y x\0é três x 5機.x\0éz a z ONE z"
 
 
 @pytest.mark.ci
