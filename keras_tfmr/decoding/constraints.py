@@ -1,6 +1,6 @@
 """What a search may not do: lengths, stop ids, banned ids, prefix and slots of each example."""
 
-import copy
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -8,12 +8,19 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.compat import take
 from keras_tfmr.decoding.result import length_penalty, lengths_of
-from keras_tfmr.decoding.step import select_rows
 from keras_tfmr.decoding.topk import last_axis
 
 
-class Constraints:
-    """What a config and `Examples` allow, as operations on the tensors of a search.
+class Limits(NamedTuple):
+    """The limits of each example of a batch, which travel with its hypotheses."""
+
+    max_lengths: Any  # int32 [batch]; in beam search [batch, 1]
+    prefix: Any  # int32 [batch, p + 1], padded with 0; or ()
+    prefix_lengths: Any  # int32 [batch]; or ()
+
+
+def limits_of(config, examples, room=None):
+    """The `Limits` of `Examples`.
 
     Args:
         config: A `DecodingConfig`.
@@ -24,25 +31,33 @@ class Constraints:
     Raises:
         ValueError: If a maximum length is greater than that of the config.
     """
+    longest, max_lengths = config.max_length, examples.max_lengths
+    if max_lengths is None:
+        max_lengths = ops.zeros_like(examples.bos_ids) + longest
+    max_lengths = _checks.values("max_lengths", max_lengths, "int32", 0, longest)
+    max_lengths = ops.clip(max_lengths, 0, longest)
+    if room is not None:
+        max_lengths = ops.minimum(max_lengths, room)
+    if examples.prefix is None:
+        return Limits(max_lengths, (), ())
+    # A last column of padding, for all the positions after the prefix.
+    prefix = ops.pad(examples.prefix, [[0, 0], [0, 1]])
+    return Limits(max_lengths, prefix, lengths_of(examples.prefix))
 
-    def __init__(self, config, examples, room=None):
-        self.config, longest = config, config.max_length
+
+class Constraints:
+    """What a config and `Examples` ask of all examples alike, as operations on a search's tensors.
+
+    Args:
+        config: A `DecodingConfig`.
+        examples: The `Examples`.
+    """
+
+    def __init__(self, config, examples):
+        self.config = config
         self.eos_ids, self.slot_ids = examples.eos_id, examples.slot_ids
         self.banned_ids = sorted({0, *examples.banned_ids})
-        self.bos_ids = examples.bos_ids  # [batch]
-        limits = examples.max_lengths
-        if limits is None:
-            limits = ops.zeros_like(self.bos_ids) + longest
-        limits = _checks.values("max_lengths", limits, "int32", 0, longest)
-        self.max_lengths = ops.clip(limits, 0, longest)  # [batch]
-        if room is not None:
-            self.max_lengths = ops.minimum(self.max_lengths, room)
-        self.prefix, self.prefix_lengths = examples.prefix, None
-        if self.prefix is not None:
-            self.prefix_lengths = lengths_of(self.prefix)  # [batch]
-            # A last column of padding, for all the positions after the prefix.
-            self.prefix = ops.pad(self.prefix, [[0, 0], [0, 1]])  # [batch, p + 1]
-        self.slots = () if examples.slots is None else examples.slots  # [batch]
+        self.has_prefix = examples.prefix is not None
         self.bits = 2 ** np.arange(len(self.slot_ids), dtype="int32")
         self.greatest = max(*self.banned_ids, *self.eos_ids, *self.slot_ids)
         asked = {
@@ -55,17 +70,6 @@ class Constraints:
         self.asked = {  # the greatest id of each argument, where it is known
             name: ids.max() for name, ids in asked.items() if ids is not None and ids.size
         }
-
-    def select(self, examples):
-        """The constraints of some of the examples, int32 `[n]`."""
-        some = copy.copy(self)
-        some.bos_ids = take(self.bos_ids, examples)
-        some.max_lengths = take(self.max_lengths, examples)
-        if self.prefix is not None:
-            some.prefix = take(self.prefix, examples)
-            some.prefix_lengths = take(self.prefix_lengths, examples)
-        some.slots = select_rows(self.slots, examples)
-        return some
 
     def remaining(self, pending, tokens):
         """The slots that are still to come after these tokens, int32 of the same shape; or ()."""
@@ -82,26 +86,31 @@ class Constraints:
             lengths, self.config.length_penalty, self.config.length_penalty_offset
         )
 
-    def ends(self, tokens, position):
-        """bool of the shape of `tokens`, `[batch]` or `[batch, n]`: which end a hypothesis.
+    def ends(self, tokens, length, limits):
+        """Which tokens end a hypothesis of a length, bool of the shape of `tokens`.
 
         A prefix ends nothing: what follows it must not depend on how much of a prompt was read
         before the search.
+
+        Args:
+            tokens: int32 `[batch]` or `[batch, n]`, the last tokens.
+            length: int32 scalar, the number of tokens with these.
+            limits: The `Limits`.
         """
         if len(self.eos_ids) == 1:
             ends = ops.equal(tokens, self.eos_ids[0])
         else:
             ends = ops.any(ops.equal(tokens[..., None], np.array(self.eos_ids, "int32")), axis=-1)
-        if self.prefix is None:
-            return ends
-        behind = self.behind_prefix(position) >= 0  # [batch]
-        return ends & (behind if len(tokens.shape) == 1 else behind[:, None])
+        if self.has_prefix:
+            behind = self.behind_prefix(length, limits) > 0  # [batch]
+            ends = ends & (behind if len(tokens.shape) == 1 else behind[:, None])
+        return ends | (length >= limits.max_lengths)
 
-    def behind_prefix(self, position):
+    def behind_prefix(self, position, limits):
         """A position, a scalar or `[batch]`, counted from the end of the prefix: 0 is the next."""
-        return position if self.prefix is None else position - self.prefix_lengths
+        return position - limits.prefix_lengths if self.has_prefix else position
 
-    def constrain(self, values, position, pending):
+    def constrain(self, values, position, pending, limits):
         """Minus infinity for tokens that must not come at the 0-based `position`.
 
         Nothing is renormalised: the other tokens keep the model's own log-probability, so the score
@@ -112,8 +121,9 @@ class Constraints:
             values: float32 `[batch * num_beams, vocab]`, log-probabilities, normalised or not.
             position: int32 scalar.
             pending: int32 `[batch, num_beams]`, a bit for each slot that is still to come; or ().
+            limits: The `Limits`.
         """
-        vocab = self._checked_vocab(values)
+        vocab = self._checked_vocab(values, limits.max_lengths.shape[0])
         banned = [*self.banned_ids, *self.slot_ids]
         bias = self._table(vocab, banned, -np.inf)
         if self.config.min_length > 1:
@@ -126,22 +136,18 @@ class Constraints:
                 lambda: self._with_slots(values, free, ops.reshape(pending, (-1, 1))),
                 lambda: free,
             )
-        if self.prefix is None:
+        if not self.has_prefix:
             return free
-        last = ops.shape(self.prefix)[1] - 1
-        token = ops.take(self.prefix, ops.minimum(position, last), axis=1)  # [batch]
+        last = ops.shape(limits.prefix)[1] - 1
+        token = ops.take(limits.prefix, ops.minimum(position, last), axis=1)  # [batch]
         token = ops.repeat(token, self.config.num_beams, axis=0)[:, None]  # [batch * num_beams, 1]
         alone = ops.where(ops.equal(ops.arange(vocab, dtype="int32"), token), values, -np.inf)
         return ops.where(token > 0, alone, free)
 
-    def rows(self):
-        """batch * num_beams, or None if the batch is known in a run only."""
-        batch = self.bos_ids.shape[0]
-        return batch * self.config.num_beams if isinstance(batch, int) else None
-
-    def _checked_vocab(self, values):
+    def _checked_vocab(self, values, batch):
         """The size of the vocabulary; a ValueError if the step gave something else, or ids do."""
-        _checks.shaped("the step's log-probabilities", values, rows=self.rows(), vocab=None)
+        rows = batch * self.config.num_beams if isinstance(batch, int) else None
+        _checks.shaped("the step's log-probabilities", values, rows=rows, vocab=None)
         vocab = last_axis(values)
         for name, greatest in self.asked.items():
             if isinstance(vocab, int) and greatest >= vocab:

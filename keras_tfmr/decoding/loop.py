@@ -1,103 +1,79 @@
-"""The loop of a search, which adds one token after the other to the hypotheses of a batch.
-
-What enters is a `DecodingStep` with its first state, and `Constraints`; what leaves is a
-`DecodingResult`. What a hypothesis is, and how a token is added to it, `searches` says.
-"""
-
-import copy
+"""The loop of every search: it adds one token after another to the hypotheses of a batch."""
 
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr.compat import take
+from keras_tfmr.compat import any_rows
 from keras_tfmr.decoding.result import DecodingResult, lengths_of
 from keras_tfmr.decoding.step import select_rows
 
-# While the batch shrinks, examples that have ended leave it as soon as a quarter of it has, but at
-# least so many: to leave costs a copy of the state.
+# Examples that have ended leave a batch that shrinks as soon as a quarter of it has, and at least
+# this many: leaving copies the state.
 LEAST_LEAVING = 4
 
 
-class Search:
-    """A loop that adds tokens to the hypotheses of a batch until all examples have ended.
-
-    The hypotheses are nested tensors `[batch, ...]`. A subclass defines them, and
-        `start()`: those before the first token;
-        `extend(position, state, hypotheses)`: all three after one more token;
-        `unfinished(hypotheses)`: bool `[batch]`, which examples may still change;
-        `result(hypotheses)`: ids `[batch, n, length]`, log-probabilities and scores `[batch, n]`.
+def run(step, state, hypotheses, *, extend, unfinished, result):
+    """Adds tokens until all examples have ended.
 
     Args:
         step: A `DecodingStep`.
-        constraints: The `Constraints`.
+        state: Its first state.
+        hypotheses: Those before the first token: a NamedTuple of nested tensors `[batch, ...]`. It
+            holds all that belongs to an example, and `examples`, int32 `[batch]`: the index of each
+            in the batch that the search began with.
+        extend: A function `extend(position, rows, state, hypotheses)` that adds one token and
+            returns the next position, state and hypotheses. `position` is an int32 scalar, the
+            number of tokens before; `rows` are 0 to batch - 1, int32 `[batch, 1]`.
+        unfinished: A function of the hypotheses, bool `[batch]`: which examples may still change.
+        result: A function of the hypotheses: ids `[batch, n, length]`, log-probabilities and scores
+            `[batch, n]`.
+
+    Returns:
+        DecodingResult.
     """
 
-    def __init__(self, step, constraints):
-        self.step, self.constraints = step, constraints
-        self.max_length = constraints.config.max_length
-        self.columns = np.arange(self.max_length, dtype="int32")
-        # The places of the batch's examples in the batch that the search began with, [batch].
-        self.examples = ops.arange(ops.shape(constraints.bos_ids)[0], dtype="int32")
-
-    def decode(self, state):
-        """The `DecodingResult` of the search that starts with this state."""
-        state = tree.map_structure(ops.convert_to_tensor, state)
-        loop = ops.zeros((), "int32"), state, self.start()
-        if self.examples.shape[0] == 0:  # JAX cannot take rows of an empty batch
-            result = self.result(loop[2])
-        elif self.step.shrinks:
-            result = self._run_shrinking(*loop)
-        else:
-            result = self.result(self._run(*loop)[2])
-        ids, log_probs, scores = result
-        ids = ops.where(log_probs[:, :, None] > -np.inf, ids, 0)  # a missing hypothesis
-        return DecodingResult(ids, lengths_of(ids), log_probs, scores)
-
-    def _run(self, *loop, few=0):
+    def run_until(few, position, state, hypotheses):
         """Adds tokens until at most `few` examples are unfinished."""
+        rows = ops.arange(ops.shape(hypotheses.examples)[0], dtype="int32")[:, None]
 
         def going(position, state, hypotheses):
-            return ops.sum(ops.cast(self.unfinished(hypotheses), "int32")) > few
+            return ops.sum(ops.cast(unfinished(hypotheses), "int32")) > few
 
-        return ops.while_loop(going, self.extend, loop)
+        def add_token(position, state, hypotheses):
+            return extend(position, rows, state, hypotheses)
 
-    def _run_shrinking(self, position, state, hypotheses):
-        """Runs of some steps, each for the examples that have not ended.
+        return ops.while_loop(going, add_token, (position, state, hypotheses))
 
-        The size of the batch is known at run time only, so that one traced loop serves all.
-        """
+    def run_and_leave(position, state, hypotheses, results):
+        """Leaves the examples that have ended behind, and adds tokens until more have."""
+        going_on = ops.nonzero(unfinished(hypotheses))[0]  # [n], the rows that stay
+        state = step.select_examples(state, going_on)
+        hypotheses = select_rows(hypotheses, going_on)
+        count = ops.shape(going_on)[0]
+        quarter = count // 4
+        # ops.maximum would make them integers of floatx's width.
+        leaving = ops.where(quarter > LEAST_LEAVING, quarter, np.int32(LEAST_LEAVING))
+        few = ops.where(count > leaving, count - leaving, np.int32(0))
+        position, state, hypotheses = run_until(few, position, state, hypotheses)
+        results = tree.map_structure(
+            lambda old, new: ops.scatter_update(old, hypotheses.examples[:, None], new),
+            results,
+            result(hypotheses),
+        )
+        return position, state, hypotheses, results
 
-        def run(examples, position, state, hypotheses, results):
-            left, count = self.of(examples), ops.shape(examples)[0]
-            quarter = count // 4
-            # ops.maximum would make them integers of floatx's width.
-            leaving = ops.where(quarter > LEAST_LEAVING, quarter, np.int32(LEAST_LEAVING))
-            few = ops.where(count > leaving, count - leaving, np.int32(0))
-            position, state, hypotheses = left._run(position, state, hypotheses, few=few)
-            results = tree.map_structure(
-                lambda old, new: ops.scatter_update(old, examples[:, None], new),
-                results,
-                left.result(hypotheses),
-            )
-            going_on = ops.nonzero(left.unfinished(hypotheses))[0]  # places in `examples`
-            state = left.step.select_state(state, going_on)
-            hypotheses = select_rows(hypotheses, going_on)
-            return take(examples, going_on), position, state, hypotheses, results
-
-        examples = ops.nonzero(self.unfinished(hypotheses))[0]
-        state = self.step.select_state(state, examples)
-        first = position, state, select_rows(hypotheses, examples)
-        loop = (examples, *first, self.result(hypotheses))
-        return ops.while_loop(lambda left, *_: ops.shape(left)[0] > 0, run, loop)[-1]
-
-    def of(self, examples):
-        """This search for some of the examples of the whole batch, int32 `[n]`.
-
-        A copy whose step, constraints and other values by example are those of the examples alone:
-        the loop runs on it as if the others had never been in the batch.
-        """
-        part = copy.copy(self)
-        part.step = self.step.select_step(examples)
-        part.constraints = self.constraints.select(examples)
-        part.examples = examples
-        return part
+    start = ops.zeros((), "int32")
+    state = tree.map_structure(ops.convert_to_tensor, state)
+    if hypotheses.examples.shape[0] == 0:  # JAX cannot take rows of an empty batch
+        found = result(hypotheses)
+    elif step.shrinks:
+        *_, found = ops.while_loop(
+            lambda position, state, hypotheses, results: ops.any(unfinished(hypotheses)),
+            run_and_leave,
+            (start, *tree.map_structure(any_rows, (state, hypotheses)), result(hypotheses)),
+        )
+    else:
+        found = result(run_until(0, start, state, hypotheses)[2])
+    ids, log_probs, scores = found
+    ids = ops.where(log_probs[:, :, None] > -np.inf, ids, 0)  # a missing hypothesis
+    return DecodingResult(ids, lengths_of(ids), log_probs, scores)

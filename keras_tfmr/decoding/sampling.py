@@ -1,8 +1,7 @@
 """Sampling: a way to choose the next token of a search."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -18,6 +17,15 @@ _LOWEST = -104.0
 _HALVINGS = 30
 _BELOW_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
 _FINITE = float(np.finfo("float32").max)
+
+
+class Draws(NamedTuple):
+    """What a `Sampling` draws the tokens of each example by; it travels with its hypothesis."""
+
+    noise: Tensor  # float32 [batch, n], uniform in [0, 1)
+    temperature: Tensor  # float32 [batch]
+    top_k: Tensor  # float32 [batch]
+    top_p: Tensor  # float32 [batch]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,30 +97,28 @@ class Sampling:
         object.__setattr__(self, "top_k", top_k)
         object.__setattr__(self, "top_p", top_p)
 
-    def chooser(self, constraints: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        """The function that chooses tokens, as for `search`, for the examples of constraints."""
-        zeros = ops.zeros_like(constraints.bos_ids)  # [batch]
+    def draws(self, zeros: Tensor, max_length: int) -> Draws:
+        """The numbers of each example.
+
+        Args:
+            zeros: int32 `[batch]`, zeros.
+            max_length: The maximum length in tokens.
+
+        Raises:
+            ValueError: If a tensor has another batch size.
+        """
         batch, noise = zeros.shape[0], self.noise
         if noise is None:
-            shape = (ops.shape(zeros)[0], constraints.config.max_length)
+            shape = (ops.shape(zeros)[0], max_length)
             noise = keras.random.uniform(shape, dtype="float32", seed=self.seed)
         _checks.shaped("noise", noise, batch=batch, n=None)
         given = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
-        options = []
+        options = {}
         for name, option in given.items():
             if len(np.shape(option)):
                 _checks.shaped(name, option, batch=batch)
-            options.append(ops.cast(zeros, "float32") + option)  # [batch]
-
-        def choose(log_probs, position, examples):
-            drawn = constraints.behind_prefix(position + zeros)  # [batch], below 0 in the prefix
-            drawn = ops.take(drawn, examples, axis=0)
-            column = ops.clip(drawn, 0, noise.shape[1] - 1)[:, None]
-            numbers = ops.take_along_axis(ops.take(noise, examples, axis=0), column, axis=1)[:, 0]
-            own = (ops.take(option, examples, axis=0) for option in options)  # [rows] each
-            return _draw(log_probs, numbers, *own)
-
-        return choose
+            options[name] = ops.cast(zeros, "float32") + option  # [batch]
+        return Draws(noise, **options)
 
 
 def _option(name, value, *, dtype, check, **span):
@@ -124,12 +130,21 @@ def _option(name, value, *, dtype, check, **span):
     return ops.cast(_checks.tensor(name, value, dtype, -_FINITE, _FINITE, **axes), "float32")
 
 
-def _draw(log_probs, noise, temperature, top_k, top_p):
-    """One token for each row of `[rows, vocab]`; the others are float32 `[rows]`."""
+def draw(log_probs: Tensor, count: Tensor, draws: Draws) -> Tensor:
+    """Draws one token for each example, int32 `[batch]`.
+
+    Args:
+        log_probs: float32 `[batch, vocab]`.
+        count: int32 `[batch]`, how many were drawn before; below 0 in the prefix.
+        draws: The `Draws`.
+    """
+    noise, temperature, top_k, top_p = draws
+    column = ops.clip(count, 0, noise.shape[1] - 1)[:, None]
+    noise = ops.take_along_axis(noise, column, axis=1)[:, 0]  # [batch]
     best, _ = most_probable(log_probs)
     sampled = temperature > 0
 
-    def draw():
+    def drawn():
         # Differences from the best, clipped where exp() is 0.
         below = log_probs - ops.max(log_probs, axis=-1, keepdims=True)  # [rows, vocab]
         below = ops.maximum(below / ops.where(sampled, temperature, 1.0)[:, None], 2 * _LOWEST)
@@ -141,7 +156,7 @@ def _draw(log_probs, noise, temperature, top_k, top_p):
         )
         return ops.where(sampled, _drawn(noise, probs), best)
 
-    return ops.cond(ops.any(sampled), draw, lambda: best)
+    return ops.cond(ops.any(sampled), drawn, lambda: best)
 
 
 def _restricted(below, probs, top_k, top_p):

@@ -79,13 +79,9 @@ class DecodingStep(abc.ABC):
                 )
         return select_rows(state, rows)
 
-    def select_step(self, examples: Tensor) -> "DecodingStep":
-        """The step for some of the examples, int32 `[n]`; used if it `shrinks`."""
-        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `select_step`")
-
-    def select_state(self, state: Nested, examples: Tensor) -> Nested:
+    def select_examples(self, state: Nested, examples: Tensor) -> Nested:
         """The state of some of the examples, int32 `[n]`; used if the step `shrinks`."""
-        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `select_state`")
+        raise NotImplementedError(f"{type(self).__name__} shrinks, but has no `select_examples`")
 
 
 StepFunction = Callable[[Tensor, Nested], tuple[Tensor, Nested]]

@@ -18,8 +18,8 @@ from keras_tfmr.layers.masking import mask_bias
 class CachedStep(DecodingStep):
     """The `DecodingStep` of a decoder of this package's layers: one token after those in caches.
 
-    The state has the number of tokens, `length`, and for each layer the keys and values of all
-    tokens of each row.
+    The state has the number of tokens, `length`; `caches`, for each layer the keys and values of
+    all tokens of each row; and `source` and `source_bias` `[batch, ...]`, without a source empty.
 
     Args:
         decoder: A `Stack`.
@@ -33,8 +33,8 @@ class CachedStep(DecodingStep):
         self.decoder, self.head = decoder, head
         self.num_beams = _checks.integer("num_beams", num_beams, 1)
         self.max_length = self.room = _checks.integer("max_length", max_length, 1)
-        self.source = source
-        self.source_bias = None if source_mask is None else mask_bias(source_mask[:, None, None])
+        self.source = [] if source is None else source
+        self.source_bias = [] if source_mask is None else [mask_bias(source_mask[:, None, None])]
         self.vectors = decoder.embedding.position_vectors(self.room)
         self.shrinks = not backend.fixed_shapes()
 
@@ -61,7 +61,12 @@ class CachedStep(DecodingStep):
         """The state before the first token of `batch` examples."""
         rows = batch * self.num_beams
         caches = [layer.self_attention.cache(rows, self.room) for layer in self.decoder.layers]
-        return {"length": ops.zeros((), "int32"), "caches": caches}
+        return {
+            "length": ops.zeros((), "int32"),
+            "caches": caches,
+            "source": self.source,
+            "source_bias": self.source_bias,
+        }
 
     def after(self, prompt):
         """The step and its state after as many tokens as the shortest prompt has, minus one.
@@ -93,22 +98,26 @@ class CachedStep(DecodingStep):
         return logits - normaliser, state
 
     def unnormalised(self, tokens, state):
+        source_bias = state["source_bias"][0] if state["source_bias"] else None
         x, caches = self.decoder.step(
             tokens, state["length"], state["caches"], self.vectors, self.room, self.num_beams,
-            self.source, self.source_bias,
+            state["source"], source_bias,
         )  # fmt: skip
         logits, normaliser = self.head.normalised(x)
-        return logits, normaliser, {"length": state["length"] + 1, "caches": caches}
+        return logits, normaliser, {**state, "length": state["length"] + 1, "caches": caches}
 
-    def select_step(self, examples):
-        step = copy.copy(self)
-        step.source, step.source_bias = select_rows((self.source, self.source_bias), examples)
-        return step
+    def reorder(self, state, rows):
+        return {**state, "caches": super().reorder(state["caches"], rows)}
 
-    def select_state(self, state, examples):
+    def select_examples(self, state, examples):
         beams = np.arange(self.num_beams, dtype="int32")
         rows = ops.reshape(examples[:, None] * self.num_beams + beams, (-1,))
-        return select_rows(state, rows)
+        return {
+            **state,
+            "caches": select_rows(state["caches"], rows),
+            "source": select_rows(state["source"], examples),
+            "source_bias": select_rows(state["source_bias"], examples),
+        }
 
 
 def decoder_and_head(weights, graph, *, cross):
