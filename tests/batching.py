@@ -1,6 +1,6 @@
 """TensorFlow Serving's batching of concurrent requests, by the rules of its sources.
 
-TensorFlow's shared_batch_scheduler.h puts requests into batches (`ScheduleWithoutOrEagerSplitImpl`).
+shared_batch_scheduler.h puts requests into batches (`ScheduleWithoutOrEagerSplitImpl`), and
 batching_session.cc joins their inputs, runs the session once, and splits its outputs again.
 """
 
