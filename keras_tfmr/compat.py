@@ -42,14 +42,10 @@ def usable_cores():
 def keras_mask(x):
     """The mask that a layer gave its output `x`, or None.
 
-    Private: `keras.src.backend.get_keras_mask`. A public one would replace this. Keras fills in a
-    layer's `mask` argument only if `x` is the only tensor among the arguments. The attribute
-    `_keras_mask` is no substitute: what JAX traces takes no attributes, so Keras keeps those masks
-    in a table of its own.
+    `keras.src.backend.get_keras_mask` is not exported; a public one would replace this. Keras fills
+    in a layer's `mask` argument only if `x` is the only tensor among the arguments.
     """
-    from keras.src.backend import get_keras_mask
-
-    return get_keras_mask(x)
+    return getattr(x, "_keras_mask", None)
 
 
 def flatten_layers(layer):

@@ -79,6 +79,7 @@ def import_model(options):
     check_writable(folder.path, is_folder=True)
     begin(folder, {"folder": options.model}, overwrite=options.overwrite)
     from keras_tfmr import Translator  # now: it imports TensorFlow
+    from keras_tfmr.models import config_of
 
     translator = Translator.from_preset(options.model, language=options.language)
     config = translator.record["config"]
@@ -93,7 +94,7 @@ def import_model(options):
     report = REPORT.format(
         command=config["command"],
         published=published,
-        config=translator.model.config,
+        config=config_of(translator.model),
         decoding=", ".join(f"{n} {value}" for n, value in translator.config.to_dict().items()),
         notes="".join(f"- {line}\n" for line in published["notes"]),
     )

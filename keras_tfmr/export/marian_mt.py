@@ -10,7 +10,8 @@ from safetensors.numpy import save
 
 from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
-from keras_tfmr.export.other_engines import checked_config, tokens
+from keras_tfmr.export.other_engines import COMMON, check_architecture, tokens
+from keras_tfmr.models import config_of
 from keras_tfmr.precision import to_numpy
 from keras_tfmr.presets.marian_mt.folder import ACTIVATIONS, EPSILON, SECOND, VOCABULARY, WEIGHTS
 from keras_tfmr.presets.marian_mt.weights import halves, weights_of
@@ -23,11 +24,12 @@ def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Pa
 
     Its model must be a post-norm `TranslationModel` with sinusoidal positions.
     """
-    config = checked_config(translator.model, "MarianMTModel", "norm_epsilon")
+    expected = {**COMMON, "norm_first": (False,), "max_wavelength": (10_000,)}
+    config = check_architecture(translator.model, "MarianMTModel", expected)
     if config.norm_epsilon > EPSILON or config.d_model % 2:
+        about = f"norm_epsilon={config.norm_epsilon}, d_model={config.d_model}"
         raise ExportError(
-            f"MarianMTModel needs norm_epsilon={EPSILON} or less and an even d_model. Received: "
-            f"norm_epsilon={config.norm_epsilon}, d_model={config.d_model}"
+            f"MarianMTModel needs an epsilon of {EPSILON}, an even width; not {about}"
         )
     with _files.whole(path) as unfinished:
         (unfinished / WEIGHTS).write_bytes(save(_arrays(translator.model), {"format": "pt"}))
@@ -41,10 +43,10 @@ def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Pa
 
 def _arrays(model):
     """{transformers' name: float32 array} of a `TranslationModel`."""
-    arrays, order = {}, halves(model.config.d_model)
+    arrays, order = {}, halves(config_of(model).d_model)
     for weight in weights_of(model):
         if weight.variable is None:  # the bias of the logits
-            array = np.zeros(model.config.target_vocab, "float32")
+            array = np.zeros(config_of(model).target_vocab, "float32")
         else:
             array = to_numpy(weight.variable)
         array = array.T if weight.is_kernel else array
@@ -56,7 +58,7 @@ def _arrays(model):
 
 def _texts(translator):
     """{name: content} of the JSON files."""
-    config, decoding = translator.model.config, translator.config
+    config, decoding = config_of(translator.model), translator.config
     target = translator.target_tokenizer
     ids = {
         "pad_token_id": target.pad_id,

@@ -70,8 +70,7 @@ def Transformer(  # noqa: N802  (named like the models of keras.applications)
 
     context = encoder(source(source_ids))  # [batch, source, d_model]
     x = decoder(target(target_ids), context)  # [batch, target, d_model]
-    x = logits(config, target, x, dtype)  # [batch, target, vocab]
-    return TranslationModel([source_ids, target_ids], x, name=name, config=config)
+    return TranslationModel([source_ids, target_ids], logits(config, target, x, dtype), name=name)
 
 
 def TransformerLanguageModel(  # noqa: N802
@@ -103,8 +102,7 @@ def TransformerLanguageModel(  # noqa: N802
     decoder = CausalDecoder(config.decoder_layers, name="decoder", **options)
 
     x = decoder(tokens(token_ids))  # [batch, length, d_model]
-    x = logits(config, tokens, x, dtype)  # [batch, length, vocab]
-    return LanguageModel(token_ids, x, name=name, config=config)
+    return LanguageModel(token_ids, logits(config, tokens, x, dtype), name=name)
 
 
 def TransformerClassifier(  # noqa: N802
@@ -136,7 +134,7 @@ def TransformerClassifier(  # noqa: N802
     x = encoder(tokens(token_ids))  # [batch, length, d_model]
     x = MeanOverTokens(dtype=dtype, name="mean")(x)  # [batch, d_model]
     x = LMHead(num_classes, dtype=dtype, name="logits")(x)  # [batch, num_classes]
-    return FunctionalModel(token_ids, x, name=name, config=config)
+    return FunctionalModel(token_ids, x, name=name)
 
 
 def embedding(config, vocab_size, name, dtype):
@@ -161,13 +159,6 @@ def embedding(config, vocab_size, name, dtype):
         dtype=dtype,
         name=name,
     )
-
-
-def embeddings_of(model):
-    """The source and the target `PositionalEmbedding` of a model that `Transformer` made."""
-    if model.config.joint_vocab:
-        return (model.get_layer("embedding"),) * 2
-    return model.get_layer("source_embedding"), model.get_layer("target_embedding")
 
 
 def layer_options(config, *, bidirectional, dtype):

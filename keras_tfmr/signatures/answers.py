@@ -16,7 +16,7 @@ class Translation(str):
         text: The translation as a plain str.
         score: Log-probability divided by the length penalty; 0 for an empty text.
         truncated: Whether the text was too long for the model, so that only its beginning was
-            translated.
+            translated, or had too many spans, so that only the first ones were protected.
 
     >>> translation = Translation("the black cat", score=-0.25, truncated=False)
     >>> translation.upper(), translation == "the black cat", translation.score
@@ -50,7 +50,8 @@ class Document(NamedTuple):
     Attributes:
         text: The translation, with the source's white space.
         sentences: How many sentences were translated.
-        truncated: Whether the model read only the beginning of one of them.
+        truncated: Whether the model read only the beginning of one of them, or protected only its
+            first spans.
         pieces: List of (source, translation): the sentences, and what stands between them, which
             is the same in both. Joined, the sources are the text, the translations `text`.
     """

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from keras_tfmr.text.pieces import Pieces, chosen, join, split
 from keras_tfmr.text.spans import (
     DEFAULT,
     MATCHES_NOTHING,
@@ -17,8 +18,10 @@ from keras_tfmr.text.spans import (
 from keras_tfmr.text.tokenizer import valid_utf8
 
 # A byte that occurs in no UTF-8, so that no text has it.
-_MARK, _MARKED = b"\xff", b"\xff\\1\xff"
-_FIRST, _PRIVATE_CHARACTERS = ord(SLOTS[0]), 0x1000
+MARK, MARKED = b"\xff", b"\xff\\1\xff"
+NO_SPAN = MARK
+# What stands for a piece of a text, by its place: a slot for each of the first spans, at odd ones.
+_SLOT_AT = (*(each for slot in SLOTS for each in ("", slot)), "")
 _NOTHING = r"[^\x{0}-\x{10FFFF}]"
 # Only separators and control characters; slots are among the latter.
 _BLANK = r"[\pZ\pC]*"
@@ -47,143 +50,121 @@ def patterns(protect: Iterable[str]) -> str:
     return pattern
 
 
-def protect(
-    texts: tf.Tensor, pattern: str | tf.Tensor, most: int | None = None
-) -> tuple[tf.Tensor, tf.RaggedTensor]:
-    """Texts with a slot for each span, and the spans.
+class Slotted(NamedTuple):
+    """Texts with slots for their spans.
+
+    Fields:
+        texts: string [batch], with up to 16 slots each.
+        spans: string [batch, 16], what the slots of each stand for; `NO_SPAN` where it has fewer.
+        crowded: bool [batch], which have further spans, left as text.
+    """
+
+    texts: tf.Tensor
+    spans: tf.Tensor
+    crowded: tf.Tensor
+
+    def restored(self, translations: tf.Tensor) -> tf.Tensor:
+        """Translations of these texts with spans instead of slots, both string [batch].
+
+        A text of nothing but spans and white space is its own translation.
+        """
+        kept = is_blank(self.texts) & (self.spans[:, 0] != NO_SPAN) & ~self.crowded
+        return restore(tf.where(kept, self.texts, translations), self.spans)
+
+    def repeated(self, n: int) -> "Slotted":
+        """Each text n times in a row."""
+        rows = tf.range(n * tf.size(self.texts)) // n
+        return Slotted(*(tf.gather(field, rows) for field in self))
+
+
+def protect(texts: tf.Tensor, pattern: str) -> Slotted:
+    """Texts with slots for their first 16 spans.
 
     Args:
         texts: string [batch], valid UTF-8.
-        pattern: What to protect, in RE2's syntax; string [batch] for one of each text.
-        most: The most spans of a text; what follows them is left as it is.
+        pattern: What to protect, in RE2's syntax.
 
-    Returns:
-        Texts string [batch], in which the spans of each are U+E000, U+E001 and so on, from the
-        first again after U+EFFF; and spans ragged string [batch, (spans)].
-
-    >>> texts, spans = protect(tf.constant(["Use {a} or {b}."]), r"\\{\\w\\}")
+    >>> texts, spans, _ = protect(tf.constant(["Use {a} or {b}."]), r"\\{\\w\\}")
     >>> texts.numpy()[0].decode() == "Use \\ue000 or \\ue001."
     True
-    >>> spans.to_list()
-    [[b'{a}', b'{b}']]
+    >>> spans.numpy()[0, :3].tolist()
+    [b'{a}', b'{b}', b'\\xff']
     """
-    pieces, is_span = _split(texts, pattern)
-    spans = tf.ragged.boolean_mask(pieces, is_span)
-    number = tf.ragged.range(spans.row_lengths(), row_splits_dtype=tf.int64).flat_values
-    codes = _FIRST + tf.cast(number % _PRIVATE_CHARACTERS, tf.int32)
-    slots = tf.strings.unicode_encode(codes[:, None], "UTF-8")
-    if most is not None:
-        slots, spans = tf.where(number < most, slots, spans.flat_values), spans[:, :most]
-    flat = tf.tensor_scatter_nd_update(pieces.flat_values, tf.where(is_span.flat_values), slots)
-    return tf.strings.reduce_join(pieces.with_flat_values(flat), axis=1), spans
+    pieces = around(texts, pattern)
+    return with_slots(pieces, pieces.values, tf.size(texts, tf.int64))
 
 
-def protect_alike(texts: tf.Tensor, pattern: str, spans: tf.RaggedTensor) -> tf.Tensor:
+def around(texts: tf.Tensor, pattern: str) -> Pieces:
+    """Texts cut around what a pattern matches: at even places what is not, at odd ones what is."""
+    return split(tf.strings.regex_replace(texts, f"({pattern})", MARKED), MARK)
+
+
+def with_slots(pieces: Pieces, spans: tf.Tensor, count: tf.Tensor) -> Slotted:
+    """Texts joined of their pieces, with slots for those at the first 16 odd places.
+
+    Args:
+        pieces: The pieces of texts, as `around` gives them.
+        spans: string [pieces], at odd places what a slot stands for.
+        count: int64 scalar, the number of texts.
+    """
+    slots = tf.gather(_SLOT_AT, tf.minimum(pieces.places, len(_SLOT_AT) - 1))
+    is_slot = slots != ""
+    texts = join(tf.where(is_slot, slots, pieces.values), pieces.rows, count)
+    rows, places, own = chosen(is_slot, pieces.rows, pieces.places, spans)
+    none = tf.fill(tf.stack([count, len(SLOTS)]), NO_SPAN)
+    spans = tf.tensor_scatter_nd_update(none, tf.stack([rows, places // 2], axis=1), own)
+    last = tf.math.unsorted_segment_max(pieces.places, pieces.rows, count)
+    return Slotted(texts, spans, last >= len(_SLOT_AT))
+
+
+def protect_alike(texts: tf.Tensor, pattern: str, spans: tf.Tensor) -> tf.Tensor:
     """Texts with the slots that the same spans have elsewhere, as in a reference translation.
 
     Args:
         texts: string [batch], valid UTF-8.
         pattern: As for `protect`.
-        spans: ragged string [batch, (spans)] of the other texts, up to 16 of each. The second of
-            equal ones stands for the second here, and so on.
+        spans: string [batch, 16], those of the other texts. The second of equal ones stands for
+            the second here, and so on.
 
     Returns:
         string [batch].
     """
-    pieces, is_span = _split(texts, pattern)
-    pieces, is_span = pieces.to_tensor(""), is_span.to_tensor(False)  # [batch, pieces]
-    spans = spans.to_tensor("", shape=[None, len(SLOTS)])
-    before = tf.linalg.band_part(spans[:, :, None] == spans[:, None], -1, 0)  # and itself
-    nth = tf.math.count_nonzero(before, axis=2, dtype=tf.int32)  # [batch, spans], from 1
-    same = is_span[:, :, None] & (pieces[:, :, None] == spans[:, None])  # [batch, pieces, spans]
-    same &= tf.cumsum(tf.cast(same, tf.int32), axis=1) == nth[:, None]
-    slots = tf.gather(tf.constant(SLOTS), tf.argmax(same, axis=2))
-    return tf.strings.reduce_join(tf.where(tf.reduce_any(same, axis=2), slots, pieces), axis=1)
+    pieces, count = around(texts, pattern), tf.size(texts, tf.int64)
+    equal_before = tf.linalg.band_part(spans[:, :, None] == spans[:, None], -1, 0)  # and itself
+    nth = tf.reduce_sum(tf.cast(equal_before, tf.int32), axis=2)  # [batch, 16], from 1
+    same = pieces.values[:, None] == tf.gather(spans, pieces.rows)  # [pieces, 16]
+    same &= (pieces.places % 2 == 1)[:, None]
+    so_far = tf.cumsum(tf.cast(same, tf.int32))  # in all texts
+    before = tf.math.unsorted_segment_min(so_far - tf.cast(same, tf.int32), pieces.rows, count)
+    same &= so_far == tf.gather(before + nth, pieces.rows)
+    slots = tf.gather(SLOTS, tf.argmax(same, axis=1))
+    values = tf.where(tf.reduce_any(same, axis=1), slots, pieces.values)
+    return join(values, pieces.rows, count)
 
 
-def restore(texts: tf.Tensor, spans: tf.RaggedTensor) -> tf.Tensor:
+def restore(texts: tf.Tensor, spans: tf.Tensor) -> tf.Tensor:
     """Texts with their spans instead of slots; spans that are missing come last.
 
     Args:
         texts: string [batch].
-        spans: ragged string [batch, (spans)], as `protect` gives.
+        spans: string [batch, 16], as `protect` gives.
 
     Returns:
         string [batch].
 
-    >>> spans = tf.ragged.constant([["{a}", "{b}"]])
+    >>> _, spans, _ = protect(tf.constant(["Use {a} or {b}."]), r"\\{\\w\\}")
     >>> restore(tf.constant(["Ou \\ue001."]), spans).numpy()
     array([b'Ou {b}. {a}'], dtype=object)
     """
-    pieces, is_slot = _split(texts, PRIVATE)
-    rows, slots = pieces.value_rowids(), tf.where(is_slot.flat_values)  # [pieces], [slots, 1]
-    codes = tf.strings.unicode_decode(tf.gather_nd(pieces.flat_values, slots), "UTF-8").flat_values
-    number, row = tf.cast(codes - _FIRST, tf.int64), tf.gather_nd(rows, slots)
-    known = number < tf.gather(spans.row_lengths(), row)
-    span = (tf.gather(spans.row_starts(), row) + number)[known]  # among all spans
-    values = tf.tensor_scatter_nd_update(
-        pieces.flat_values, slots[known], tf.gather(spans.flat_values, span)
-    )
-    missing = tf.tensor_scatter_nd_update(
-        tf.where(spans.flat_values == "", "", " " + spans.flat_values),
-        span[:, None],
-        tf.fill(tf.shape(span), ""),
-    )
-    values, rows = tf.concat([values, missing], 0), tf.concat([rows, spans.value_rowids()], 0)
-    joined = tf.strings.unsorted_segment_join(values, rows, pieces.nrows())
+    pieces, count = around(texts, PRIVATE), tf.size(texts, tf.int64)
+    same = pieces.values[:, None] == SLOTS  # [pieces, 16]
+    own = tf.gather_nd(spans, tf.stack([pieces.rows, tf.argmax(same, axis=1)], axis=1))
+    known = tf.reduce_any(same, axis=1) & (own != NO_SPAN)
+    values = tf.where(known, own, pieces.values)
+    used = tf.math.unsorted_segment_max(tf.cast(same, tf.int32), pieces.rows, count) > 0
+    missing = tf.where(used | (spans == NO_SPAN) | (spans == ""), "", " " + spans)  # [batch, 16]
+    joined = join(values, pieces.rows, count) + tf.strings.reduce_join(missing, axis=1)
     return tf.where(texts == "", tf.strings.regex_replace(joined, "^ ", ""), joined)
-
-
-def _split(texts, pattern):
-    """Texts in pieces, and which of them match: ragged string and bool [batch, (pieces)]."""
-    if isinstance(pattern, str):
-        marked = tf.strings.regex_replace(texts, f"({pattern})", _MARKED)
-    else:
-        marked = tf.map_fn(
-            lambda each: tf.strings.regex_replace(*each, _MARKED),
-            (texts, tf.strings.join(["(", pattern, ")"])),
-            fn_output_signature=tf.TensorSpec([], tf.string),
-        )
-    pieces = tf.strings.split(marked, _MARK)
-    place = tf.ragged.range(pieces.row_lengths(), row_splits_dtype=tf.int64).flat_values
-    return pieces, pieces.with_flat_values((place % 2 == 1) & (pieces.flat_values != ""))
-
-
-class Parts(NamedTuple):
-    """Texts with slots. Those with too many spans are in several parts.
-
-    Fields:
-        texts: string [parts], with up to 16 slots each.
-        rows: int64 [parts], ascending: the text of each.
-        spans: ragged string [parts, (spans)].
-        kept: bool [parts]: those without anything to translate, which stay as they are.
-        count: int64 scalar, the number of texts.
-    """
-
-    texts: tf.Tensor
-    rows: tf.Tensor
-    spans: tf.RaggedTensor
-    kept: tf.Tensor
-    count: tf.Tensor
-
-    def joined(self, translations, scores, truncated):
-        """The translations of texts, with their spans, of those of parts with slots.
-
-        `translations` string and `scores` float32 are [parts, n], `truncated` bool is [parts]; the
-        results are the same of texts. Scores are sums.
-        """
-        kept, shape = self.kept[:, None], tf.shape(translations)
-        flat = tf.reshape(tf.where(kept, self.texts[:, None], translations), [-1])
-        spans = tf.gather(self.spans, tf.repeat(tf.range(shape[0]), shape[1]))
-        restored = tf.reshape(restore(flat, spans), shape)
-        translations = tf.strings.unsorted_segment_join(restored, self.rows, self.count)
-        # What is kept has one translation, and as many as there are beside other parts.
-        free = self._sums(tf.cast(~self.kept, tf.int32)) > 0
-        scores = tf.where(kept & tf.gather(free, self.rows)[:, None], 0.0, scores)
-        return translations, self._sums(scores), self._sums(tf.cast(truncated, tf.int32)) > 0
-
-    def _sums(self, values):
-        return tf.math.unsorted_segment_sum(values, self.rows, self.count)
 
 
 class Protection:
@@ -193,7 +174,6 @@ class Protection:
         protect: Names of `PATTERNS`, and patterns in RE2's syntax; None for `DEFAULT`, if both
             vocabularies have slots.
         tokenizers: Those of source and target.
-        splitter: The `SentenceSplitter` that cuts a text with too many spans.
 
     Attributes:
         possible: Whether both vocabularies have slots.
@@ -205,8 +185,7 @@ class Protection:
         ValueError: If a pattern is wrong, or there are no slots for what to protect.
     """
 
-    def __init__(self, protect, tokenizers, splitter):
-        self.splitter = splitter
+    def __init__(self, protect, tokenizers):
         self.possible = all(tokenizer.slot_ids for tokenizer in tokenizers)
         if self.possible:
             protect = DEFAULT if protect is None else protect
@@ -219,57 +198,37 @@ class Protection:
         else:
             self.pattern, self.private, self.protect = _NOTHING, _NOTHING, None
 
-    def slotted(self, texts, most=None):
-        """Strings [batch] with slots for their spans, and these: see `protect`."""
-        # The server does not check the rank of a request's inputs against the signature.
-        return protect(valid_utf8(tf.ensure_shape(texts, [None])), self.pattern, most)
+    def slotted(self, texts):
+        """The `Slotted` of strings [batch]."""
+        return protect(_checked(texts), self.pattern)
 
-    def numbered(self, pieces, spans):
-        """Pieces of texts with slots, string [pieces] in order, and the spans of each."""
-        pieces, own = protect(pieces, self.private)
-        return pieces, own.with_flat_values(spans.flat_values)
+    def taken_out(self, texts):
+        """Strings [batch] with U+E000 for each span, and all spans in order, string [spans]."""
+        texts = _checked(texts)
+        pieces = around(texts, self.pattern)
+        [spans] = chosen(pieces.places % 2 == 1, pieces.values)
+        return tf.strings.regex_replace(texts, self.pattern, SLOTS[0]), spans
 
-    def parts(self, texts):
-        """The `Parts` of strings [batch]."""
-        return self.parts_of(*self.slotted(texts))
+    def put_back(self, texts, spans):
+        """The reverse of `taken_out` for parts of its texts, in order.
 
-    def parts_of(self, texts, spans):
-        """The `Parts` of texts with slots, of which there may be too many, and their spans."""
-        count, crowded = tf.size(texts, tf.int64), spans.row_lengths() > len(SLOTS)
-        texts, rows, spans = tf.cond(
-            tf.reduce_any(crowded),
-            lambda: self._cut(texts, spans, crowded),
-            lambda: (texts, tf.range(count), spans),
-        )
-        # White space beside the parts of a text is one of them.
-        kept = is_blank(texts) & ((spans.row_lengths() > 0) | tf.gather(crowded, rows))
-        return Parts(texts, rows, spans, kept, count)
-
-    def _cut(self, texts, spans, crowded):
-        """The crowded texts in sentences, and in less where these have too many spans, too.
-
-        Returns the parts of all texts, the text of each, and their spans.
+        Returns string [parts], and their `Slotted`.
         """
-        pieces, _ = self.splitter.split(tf.where(crowded, texts, ""), _Slots, len(SLOTS) + 1)
-        whole = tf.ragged.boolean_mask(texts[:, None], ~crowded[:, None])
-        pieces = tf.concat([whole, pieces], axis=1)  # one of both is empty
-        texts, spans = self.numbered(pieces.flat_values, spans)
-        return texts, pieces.value_rowids(), spans
+        pieces, count = around(texts, self.private), tf.size(texts, tf.int64)
+        is_span = tf.where(pieces.places % 2 == 1)
+        pieces = pieces._replace(values=tf.tensor_scatter_nd_update(pieces.values, is_span, spans))
+        return join(pieces.values, pieces.rows, count), with_slots(pieces, pieces.values, count)
 
     def shown(self, tokenizer, ids, spans):
         """The subwords of ids [batch, length], string of their shape, with spans for slots."""
         pieces = tokenizer.pieces(ids)
         if not self.possible:
             return pieces
-        same = ids[:, :, None] == tf.constant(tokenizer.slot_ids)  # [batch, length, slots]
-        dense = spans.to_tensor("", shape=[None, len(SLOTS)])
-        own = tf.gather(dense, tf.argmax(same, axis=2), batch_dims=1)
+        same = ids[:, :, None] == tf.constant(tokenizer.slot_ids)  # [batch, length, 16]
+        own = tf.gather(spans, tf.argmax(same, axis=2), batch_dims=1)
         return tf.where(tf.reduce_any(same, axis=2), own, pieces)
 
 
-class _Slots:
-    """In place of a tokenizer, for a `SentenceSplitter`: only slots are tokens."""
-
-    @staticmethod
-    def encode(texts, max_length):
-        return protect(texts, PRIVATE)[1][:, :max_length]
+def _checked(texts):
+    """Valid UTF-8 [batch]: the server does not check a request's ranks against the signature."""
+    return valid_utf8(tf.ensure_shape(texts, [None]))

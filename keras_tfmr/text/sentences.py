@@ -13,6 +13,7 @@ import re
 
 import tensorflow as tf
 
+from keras_tfmr.text.pieces import chosen, join, split
 from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
 
 _FOLDER = importlib.resources.files("keras_tfmr.text") / "abbreviations"
@@ -63,6 +64,8 @@ _CUTS = (
     rf"({_SIGN}?(?s:.))",  # an escaped sign is not cut
 )
 
+_MOST_HALVES = 2**32  # of the limit, in a piece
+
 
 class SentenceSplitter:
     """Splits documents into sentences and what is between them, by ops that any server links.
@@ -112,16 +115,22 @@ class SentenceSplitter:
         Returns:
             Both ragged [batch, (pieces)], no piece empty.
         """
+        pieces, rows, real = self.pieces(texts, tokenizer, max_length)
         count = tf.size(texts, tf.int64)
+        pieces = tf.RaggedTensor.from_value_rowids(pieces, rows, count, validate=False)
+        return pieces, pieces.with_flat_values(real)
+
+    def pieces(
+        self, texts: tf.Tensor, tokenizer: Tokenizer | None = None, max_length: int = 128
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """As `split`, but flat: pieces string, the text of each int64, bool; all [pieces]."""
         texts = tf.strings.regex_replace(valid_utf8(texts), _SIGN, _ESCAPED)
         texts = _replaced(texts, *_BORDERS, *self._not_after, *_NO_BORDERS, *_LAYOUT)
-        pieces, rows = _split(texts, tf.range(count))
+        pieces, rows = _split(texts)
         if tokenizer is not None:
             pieces, rows = _cut(pieces, rows, tokenizer, max_length)
         pieces = tf.strings.regex_replace(pieces, _ESCAPED, _SIGN)
-        pieces = tf.RaggedTensor.from_value_rowids(pieces, rows, count, validate=False)
-        kept = tf.strings.regex_full_match(pieces.flat_values, _KEPT)
-        return pieces, pieces.with_flat_values(~kept)
+        return pieces, rows, ~tf.strings.regex_full_match(pieces, _KEPT)
 
 
 def _words(abbreviations):
@@ -154,11 +163,10 @@ def _replaced(texts, *rules):
     return texts
 
 
-def _split(texts, rows):
-    """Strings with marks and their rows, both [texts], to pieces without marks, both [pieces]."""
-    split = tf.strings.split(texts, _MARK)
-    pieces, real = split.flat_values, split.flat_values != ""
-    return pieces[real], tf.gather(rows, split.value_rowids()[real])
+def _split(texts):
+    """Strings with marks [texts] to pieces without, and the text of each, both [pieces]."""
+    pieces = split(texts, _MARK)
+    return chosen(pieces.values != "", pieces.values, pieces.rows)
 
 
 def _cut(pieces, rows, tokenizer, limit):
@@ -170,9 +178,9 @@ def _cut(pieces, rows, tokenizer, limit):
         return _counts(texts, may_be, tokenizer, limit) >= limit
 
     def cut(level, pieces, rows, long):
-        pieces, rows = _cut_at(tf.gather(_CUTS, level), pieces, rows, long, tokenizer, limit)
-        pieces, rows = _split(_replaced(pieces, _ENDS), rows)
-        return level + 1, pieces, rows, is_long(pieces)
+        pieces, own = _cut_at(tf.gather(_CUTS, level), pieces, long, tokenizer, limit)
+        pieces, again = _split(_replaced(pieces, _ENDS))
+        return level + 1, pieces, tf.gather(rows, tf.gather(own, again)), is_long(pieces)
 
     def go_on(level, pieces, rows, long):
         return (level < len(_CUTS)) & tf.reduce_any(long)
@@ -182,26 +190,27 @@ def _cut(pieces, rows, tokenizer, limit):
     return tf.while_loop(go_on, cut, state, shape_invariants=shapes)[1:3]
 
 
-def _cut_at(pattern, pieces, rows, long, tokenizer, limit):
+def _cut_at(pattern, pieces, long, tokenizer, limit):
     """Cuts the long ones of some pieces where a pattern ends, as seldom as can be told at once.
 
     Units that begin in the same half of the limit stay together. If none is longer than this half,
     no chunk is longer than the limit.
+
+    Returns:
+        The chunks, and the piece of each.
     """
     marked = tf.strings.regex_replace(pieces, pattern, rf"\1{_MARK}")
-    units, piece = _split(tf.where(long, marked, pieces), tf.range(tf.size(pieces)))
+    units, piece = _split(tf.where(long, marked, pieces))
     counts = _counts(tf.strings.strip(units), tf.gather(long, piece), tokenizer, limit)
     before = tf.cumsum(counts, exclusive=True)
     before -= tf.gather(tf.math.segment_min(before, piece), piece)  # in the piece alone
     half = before // max(limit // 2, 1)
-    first = (half[1:] != half[:-1]) | (piece[1:] != piece[:-1])
-    first = tf.concat([tf.ones_like(piece[:1], bool), first], 0)
-    chunk = tf.cumsum(tf.cast(first, tf.int32)) - 1
-    chunks = tf.strings.unsorted_segment_join(units, chunk, tf.reduce_max(chunk) + 1)
-    return chunks, tf.gather(rows, piece[first])
+    halves, chunk = tf.unique(piece * _MOST_HALVES + half)  # both ascend
+    return join(units, chunk, tf.size(halves)), halves // _MOST_HALVES
 
 
 def _counts(texts, wanted, tokenizer, most):
     """int64 [texts]: the tokens of the wanted texts, up to `most`; 0 for the others."""
-    counts = tokenizer.encode(texts[wanted], most).row_lengths()
+    [asked] = chosen(wanted, texts)
+    counts = tokenizer.counts(asked, most)
     return tf.scatter_nd(tf.where(wanted), counts, tf.shape(texts, tf.int64))

@@ -17,6 +17,7 @@ import tensorflow_text as tf_text
 
 from keras_tfmr import compat
 from keras_tfmr.config import Tensor
+from keras_tfmr.text.pieces import rows_of
 from keras_tfmr.text.spans import PRIVATE_BYTE, SLOTS
 
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -136,7 +137,12 @@ class Tokenizer(tf.Module):
             texts: string tensor [batch], or a list of str or bytes.
             max_length: Maximum number of subwords of each text; the rest of it costs no time.
         """
-        return self._encode(texts, max_length)[0]
+        ids, _ = self._subwords(texts, max_length)
+        return ids if max_length is None else ids[:, :max_length]
+
+    def counts(self, texts: tf.Tensor | Sequence[str | bytes], most: int) -> tf.Tensor:
+        """Numbers of subwords of strings [batch], at most `most`: int64 [batch]."""
+        return tf.minimum(self._subwords(texts, most)[0].row_lengths(), most)
 
     def encode_truncated(
         self, texts: tf.Tensor | Sequence[str | bytes], max_length: int
@@ -151,13 +157,16 @@ class Tokenizer(tf.Module):
             `ids` int32 [batch, length], every row ended by `eos_id` and padded with `pad_id` to the
             longest; `truncated` bool [batch], True if `max_length` cut the text.
         """
-        if not tf.is_tensor(max_length) and max_length < 1:
+        if max_length < 1:
             raise ValueError(
                 f"max_length includes the end id and must be at least 1, not {max_length}"
             )
-        pieces, truncated = self._encode(texts, max_length - 1)
-        end = tf.fill([pieces.nrows(tf.int32), 1], self.eos_id)
-        return tf.concat([pieces, end], axis=1).to_tensor(self.pad_id), truncated
+        ids, truncated = self._subwords(texts, max_length - 1)
+        ids = ids.to_tensor(self.eos_id)  # [batch, subwords], padded with the end id at first
+        truncated |= tf.reduce_any(ids[:, max_length - 1 :] != self.eos_id, axis=1)
+        ids = tf.pad(ids[:, : max_length - 1], [[0, 0], [0, 1]], constant_values=self.eos_id)
+        ended = tf.cumsum(tf.cast(ids == self.eos_id, tf.int32), axis=1, exclusive=True) > 0
+        return tf.where(ended, self.pad_id, ids), truncated
 
     def decode(self, ids: Tensor) -> tf.Tensor:
         """Ids [batch, length] -> strings [batch], valid UTF-8 whatever the ids are.
@@ -167,15 +176,18 @@ class Tokenizer(tf.Module):
         """
         raise NotImplementedError
 
-    def _real(self, ids):
-        """The ids of text, ragged int32 [batch, (subwords)], among ids [batch, length]."""
-        if isinstance(ids, tf.RaggedTensor):
-            ids = ids.to_tensor(self.pad_id)
-        ids = tf.ensure_shape(tf.cast(ids, tf.int32), [None, None])
+    def _of_text(self, ids):
+        """The ids of text, ragged int32 [batch, (subwords)], among ids int32 [batch, length]."""
         # An id outside the vocabulary would make the op fail, and with it the whole batch.
         wanted = (ids > self.eos_id) & (ids < self.vocab_size)
         wanted &= tf.cumsum(tf.cast(ids == self.eos_id, tf.int32), axis=1) == 0
-        return tf.ragged.boolean_mask(ids, wanted)
+        return rows_of(ids, wanted)
+
+    def _padded(self, ids):
+        """Ids int32 [batch, length] of a tensor of any integers, or a ragged one."""
+        if isinstance(ids, tf.RaggedTensor):
+            ids = ids.to_tensor(self.pad_id)
+        return tf.ensure_shape(tf.cast(ids, tf.int32), [None, None])
 
     def pieces(self, ids: Tensor) -> tf.Tensor:
         """The subwords of ids as strings of the same shape; empty for padding and unknown ids.
@@ -205,8 +217,12 @@ class Tokenizer(tf.Module):
         """The ids of each line, outside the graph."""
         raise NotImplementedError
 
-    def _encode(self, texts, max_length):
-        """Strings [batch] -> ids, ragged int32 [batch, (subwords)], and whether texts were cut."""
+    def _subwords(self, texts, max_length):
+        """Strings [batch] -> ids, and whether the ends of texts were left out.
+
+        Ids are ragged int32 [batch, (subwords)]; bool [batch]. What is left out is not among the
+        first `max_length` subwords, if that is not None; there may be more ids than these.
+        """
         raise NotImplementedError
 
 
@@ -306,32 +322,28 @@ class SubwordTokenizer(Tokenizer):
         return cls(model.getvalue())
 
     def decode(self, ids: Tensor) -> tf.Tensor:
-        ids = self._real(ids)
-        guard = tf.fill([ids.nrows(tf.int32), 1], self._guard)
-        texts = self._ops.detokenize(tf.concat([guard, ids], axis=1))
+        ids = tf.pad(self._padded(ids), [[0, 0], [1, 0]], constant_values=self._guard)
+        texts = self._ops.detokenize(self._of_text(ids))
         texts = tf.strings.regex_replace(texts, _GUARDED, "", replace_global=False)
         texts = tf.strings.regex_replace(texts, _ESCAPED, SPACE_SIGN)
         return valid_utf8(texts)
 
-    def _encode(self, texts, max_length):
+    def _subwords(self, texts, max_length):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
         # Composed first, so that the cut below counts the characters that subwords are made of.
         texts = tf_text.normalize_utf8(valid_utf8(texts), "NFC")
         texts = tf.strings.regex_replace(texts, SPACE_SIGN, _ESCAPED)
-        if max_length is None:
-            return self._ops.tokenize(texts), tf.zeros(tf.shape(texts), bool)
-        head = tf.strings.substr(texts, 0, most_characters(max_length), unit="UTF8_CHAR")
-        ids = self._ops.tokenize(head)
-        truncated = tf.strings.length(head) < tf.strings.length(texts)
-        truncated |= ids.row_lengths() > tf.cast(max_length, tf.int64)
-        return ids[:, :max_length], truncated
+        head = texts
+        if max_length is not None:
+            head = tf.strings.substr(texts, 0, most_characters(max_length), unit="UTF8_CHAR")
+        return self._ops.tokenize(head), tf.strings.length(head) < tf.strings.length(texts)
 
     def _line_ids(self, lines):
         return self._processor.encode([_prepared(line) for line in lines], num_threads=1)
 
 
 def _prepared(line):
-    """What `_encode` does before SentencePiece, outside the graph."""
+    """What `_subwords` does before SentencePiece, outside the graph."""
     return unicodedata.normalize("NFC", line).replace(SPACE_SIGN, _ESCAPED)
 
 

@@ -2,57 +2,54 @@
 
 import tensorflow as tf
 
-from keras_tfmr.text.protection import restore
-from keras_tfmr.text.spans import SLOTS
+from keras_tfmr.text.pieces import join, table
+from keras_tfmr.text.protection import Slotted
 from keras_tfmr.text_models.text_model import BATCH
 
 
-def translated_document(text, translate, protection, tokenizer, max_length):
+def translated_document(text, translate, splitter, protection, tokenizer, max_length):
     """The outputs of the signature `translate_document`: see `Translator`.
 
     Args:
         text: string [batch].
-        translate: A concrete function from strings [sentences] with slots to a dict of their
-            `translation` string and `truncated` bool.
-        protection: The translator's `Protection`, whose splitter finds the sentences.
+        translate: A function from strings [sentences] with slots to their translations, string, and
+            whether they were cut, bool.
+        splitter: The `SentenceSplitter` that finds the sentences.
+        protection: The translator's `Protection`.
         tokenizer: The tokenizer of the source.
         max_length: Maximum number of tokens of a sentence.
     """
-    text, spans = protection.slotted(text)
-    text = tf.strings.regex_replace(text, protection.private, SLOTS[0])  # of one token
-    pieces, real = protection.splitter.split(text, tokenizer, max_length)
-    slotted, spans = protection.numbered(pieces.flat_values, spans)
-    flat, rows = tf.where(real.flat_values), pieces.value_rowids()
-    sentences = tf.gather_nd(slotted, flat)
-    order = tf.argsort(tf.strings.length(sentences), stable=True)
-    translations, cut = _in_batches(translate, tf.gather(sentences, order))
-    flat = tf.gather(flat, order)
-    translated = restore(tf.tensor_scatter_nd_update(slotted, flat, translations), spans)
-    count, own = tf.size(text, tf.int64), tf.gather_nd(rows, flat)
+    text, spans = protection.taken_out(text)  # a span is one token
+    pieces, rows, real = splitter.pieces(text, tokenizer, max_length)
+    pieces, slotted = protection.put_back(pieces, spans)
+    places = tf.where(real)  # [sentences, 1]
+    lengths = tf.strings.length(tf.gather_nd(slotted.texts, places))
+    places = tf.gather(places, tf.argsort(lengths))  # so that a batch's sentences are alike
+    sentences = Slotted(*(tf.gather_nd(field, places) for field in slotted))
+    translations, truncated = _in_batches(translate, sentences.texts)
+    truncated |= sentences.crowded
+    translated = tf.tensor_scatter_nd_update(pieces, places, sentences.restored(translations))
+    count, own = tf.size(text, tf.int64), tf.gather_nd(rows, places)
     return {
-        "translation": tf.strings.unsorted_segment_join(translated, rows, count),
+        "translation": join(translated, rows, count),
         "sentences": tf.math.unsorted_segment_sum(tf.ones_like(own, tf.int32), own, count),
-        "truncated": tf.math.unsorted_segment_sum(tf.cast(cut, tf.int32), own, count) > 0,
-        "source_pieces": pieces.with_flat_values(restore(slotted, spans)).to_tensor(""),
-        "target_pieces": pieces.with_flat_values(translated).to_tensor(""),
+        "truncated": tf.math.unsorted_segment_sum(tf.cast(truncated, tf.int32), own, count) > 0,
+        "source_pieces": table(pieces, rows, count),
+        "target_pieces": table(translated, rows, count),
     }
 
 
 def _in_batches(translate, texts):
     """Translations string and truncated bool [texts], in the memory that one batch takes."""
 
-    def next_batch(row, translations, truncated):
-        answer, number = translate(texts[row : row + BATCH]), row // BATCH
-        translations = translations.write(number, answer["translation"])
-        truncated = truncated.write(number, answer["truncated"])
-        return row + BATCH, translations, truncated
+    def next_batch(*done):
+        first = tf.size(done[0])
+        new = translate(texts[first : first + BATCH])
+        return [tf.concat(pair, axis=0) for pair in zip(done, new, strict=True)]
 
-    total = tf.size(texts)
-    batches = (total + BATCH - 1) // BATCH
-    # Of batches of different sizes: the last one is smaller.
-    options = {"size": batches, "infer_shape": False, "element_shape": [None]}
-    arrays = tf.TensorArray(tf.string, **options), tf.TensorArray(tf.bool, **options)
-    _, translations, truncated = tf.while_loop(
-        lambda row, *_: row < total, next_batch, [tf.constant(0), *arrays]
+    return tf.while_loop(
+        lambda translations, _: tf.size(translations) < tf.size(texts),
+        next_batch,
+        [tf.constant([], tf.string), tf.constant([], tf.bool)],
+        shape_invariants=[tf.TensorShape([None])] * 2,
     )
-    return translations.concat(), truncated.concat()

@@ -222,7 +222,7 @@ class TextModel(abc.ABC):
         """Number of tokens read of each text, the end id included: int64 `[texts]`."""
         tokenizer = next(iter(self.tokenizers.values()))
         texts = [utf8(text) for text in checked_texts(texts)]
-        return tokenizer.encode(texts, self.max_length - 1).row_lengths().numpy() + 1
+        return tokenizer.counts(texts, self.max_length - 1).numpy() + 1
 
     def _check_vocabulary(self, size, tokenizer, side=""):
         """Raises a ValueError if the model has fewer ids than a tokenizer."""

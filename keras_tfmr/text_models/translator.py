@@ -13,9 +13,8 @@ from keras_tfmr.models import TranslationModel
 from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import Document, Explanation, Likelihood, Translation
 from keras_tfmr.signatures.inputs import pairs_of, terms_of, text_of, utf8
-from keras_tfmr.text.protection import Protection, is_blank, protect, protect_alike
+from keras_tfmr.text.protection import Protection, is_blank, protect_alike
 from keras_tfmr.text.sentences import SentenceSplitter
-from keras_tfmr.text.spans import SLOTS
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.terms import parted, with_terms
 from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
@@ -30,8 +29,9 @@ class Translator(TextModel):
     translation of a text without visible characters is empty, with score 0.
 
     Every protected span of a text stands in the translation exactly once, as it is: where the model
-    puts it, or at the end if the translation reaches its maximum length before. A text of more than
-    16 spans is translated in parts, and its score is their sum.
+    puts it, or at the end if the translation reaches its maximum length before. Of a text with more
+    than 16 spans, the first 16 are protected; the others are translated as text, and `truncated` is
+    True.
 
     Args:
         model: A `TranslationModel`, ready or your own, of source ids and target ids, in this order;
@@ -82,14 +82,15 @@ class Translator(TextModel):
         if not isinstance(abbreviations, SentenceSplitter):
             abbreviations = SentenceSplitter(abbreviations)
         self.splitter = abbreviations
-        self.protection = Protection(protect, tokenizers.values(), self.splitter)
+        self.protection = Protection(protect, tokenizers.values())
         self._check()
         self._into: dict[str, Self] = {}
         self._trace()
 
     def _trace(self):
-        self._parts = traced(self.protection.parts, text="string")
-        self._sentences = traced(self._translate_slotted, text="string")
+        self._translate_slotted = traced(
+            self._translate_slotted_graph, text="string", n=([], tf.int32)
+        )
         self._search = traced(
             self._search_graph,
             source_ids=([None, None], tf.int32),
@@ -224,8 +225,9 @@ class Translator(TextModel):
         texts, inputs = [utf8(text) for text in self.source_tokenizer.tagged(texts)], []
         for start in range(0, len(texts), BATCH):
             batch = tf.constant(texts[start : start + BATCH])
-            source_ids, _, blank = self._read(self._parts(batch).texts)
-            result = self._decode(source_ids, blank, num_certain=1)
+            batch = self.protection.slotted(batch).texts
+            source_ids, _ = self._read(batch)
+            result = self._decode(batch, source_ids, 1)
             # Read again, as `score` reads a translation: its subwords may be others.
             target = self.target_tokenizer
             translations = target.decode(result.ids[:, 0])
@@ -246,7 +248,7 @@ class Translator(TextModel):
         The score is the log-probability divided by the length penalty. A text without visible
         characters has an empty translation with score 0.
         """
-        return self._best(self._parts(text))
+        return self._best(self.protection.slotted(text))
 
     def _translate_with_terms(self, text, terms):
         """`text`, `terms` string [batch] -> as `_translate`.
@@ -257,26 +259,17 @@ class Translator(TextModel):
         passed over.
         """
         terms = tf.ensure_shape(terms, [None])
-        slotted = with_terms(*self.protection.slotted(text), terms)
-        outputs = self._best(self.protection.parts_of(*slotted))
+        outputs = self._best(with_terms(*self.protection.taken_out(text), terms))
         return outputs | {"translation": parted(outputs["translation"])}
 
-    def _translate_slotted(self, text):
-        """As `_translate`, of texts with slots, which get no others."""
-        return self._best(self.protection.parts_of(*protect(text, self.protection.private)))
-
-    def _best(self, parts):
-        translations, scores, truncated = self._translations(parts, num_certain=1)
-        return {"translation": translations[:, 0], "score": scores[:, 0], "truncated": truncated}
-
-    def _translations(self, parts, num_certain):
-        """The best translations of texts: string and float32 [batch, num_certain], bool [batch]."""
-        source_ids, truncated, blank = self._read(parts.texts)
-        result = self._decode(source_ids, blank, num_certain)
-        ids, scores = result.ids[:, :num_certain], result.scores[:, :num_certain]
-        flat = tf.reshape(ids, [-1, ids.shape[-1]])  # [parts * n, length]
-        translations = tf.reshape(self.target_tokenizer.decode(flat), tf.shape(scores))
-        return parts.joined(translations, scores, truncated)
+    def _best(self, slotted):
+        """The outputs of `_translate` for a `Slotted`."""
+        translations, scores, truncated = self._translate_slotted(slotted.texts, 1)
+        return {
+            "translation": slotted.restored(translations[:, 0]),
+            "score": scores[:, 0],
+            "truncated": truncated | slotted.crowded,
+        }
 
     def _translate_nbest(self, text):
         """`text` string [batch] -> `translations` string, `scores` float32, both [batch, n].
@@ -285,11 +278,14 @@ class Translator(TextModel):
         are fewer than n, the others are empty and their score is the lowest float32.
         """
         n = self.config.num_return_sequences
-        translations, scores, truncated = self._translations(self._parts(text), n)
+        slotted = self.protection.slotted(text)
+        translations, scores, truncated = self._translate_slotted(slotted.texts, n)
+        restored = slotted.repeated(n).restored(tf.reshape(translations, [-1]))
+        restored = tf.reshape(restored, tf.shape(scores))
         return {
-            "translations": tf.where(tf.math.is_inf(scores), "", translations),
+            "translations": tf.where(tf.math.is_inf(scores), "", restored),
             "scores": tf.maximum(scores, tf.float32.min),
-            "truncated": truncated,
+            "truncated": truncated | slotted.crowded,
         }
 
     def _translate_document(self, text):
@@ -299,9 +295,15 @@ class Translator(TextModel):
         `source_pieces` and `target_pieces` string [batch, pieces] are the sentences and what is
         between them, of the text and of its translation, padded with empty strings.
         """
+
+        def translate(sentences):
+            translations, _, truncated = self._translate_slotted(sentences, 1)
+            return translations[:, 0], truncated
+
         return translated_document(
             text,
-            self._sentences.get_concrete_function(),
+            translate,
+            self.splitter,
             self.protection,
             self.source_tokenizer,
             self.max_source_length,
@@ -314,20 +316,19 @@ class Translator(TextModel):
         over `tokens` tokens, the last of which is the end id. A reference that is longer than the
         maximum length of a translation is cut to it. `truncated` means that either was cut.
         """
-        text, spans = self.protection.slotted(text, len(SLOTS))
+        slotted = self.protection.slotted(text)
         reference = valid_utf8(tf.ensure_shape(reference, [None]))
         tf.debugging.assert_equal(
             tf.shape(text), tf.shape(reference), "text and reference must have the same batch size"
         )
-        reference = protect_alike(reference, self.protection.pattern, spans)
-        source_ids, truncated, _ = self._read(text)
+        reference = protect_alike(reference, self.protection.pattern, slotted.spans)
+        source_ids, truncated = self._read(slotted.texts)
         target = self.target_tokenizer
         target_ids, cut = target.encode_truncated(reference, self.config.max_length)
-        target_ids = at_least_one(target_ids)  # [batch, target], end id included
         logits = self.model([source_ids, shifted(target_ids, target.bos_id)], training=False)
         log_prob, tokens = decoding.score(logits, target_ids)
-        rows = tf.size(text)
-        return {"log_prob": log_prob[:rows], "tokens": tokens[:rows], "truncated": truncated | cut}
+        truncated |= cut | slotted.crowded
+        return {"log_prob": log_prob, "tokens": tokens, "truncated": truncated}
 
     def _explain(self, text):
         """`text` string [batch] -> what each target token attended to.
@@ -340,10 +341,9 @@ class Translator(TextModel):
         [batch, layers, heads, source, source], and `decoder_heads` [batch, layers, heads, target,
         target], whose column s is the token before target token s: the start id for s = 0.
         """
-        text, spans = self.protection.slotted(text, len(SLOTS))
-        source_ids, _, blank = self._read(text)
-        result = self._decode(source_ids, blank, num_certain=1)
-        source_ids = source_ids[: tf.size(blank)]
+        text, spans, _ = self.protection.slotted(text)
+        source_ids, _ = self._read(text)
+        result = self._decode(text, source_ids, 1)
         longest = tf.maximum(tf.reduce_max(result.lengths), 1)
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
         fed_ids = shifted(target_ids, self.target_tokenizer.bos_id)
@@ -361,23 +361,31 @@ class Translator(TextModel):
             outputs["decoder_heads"] = _stacked(scores.decoder, target_ids, fed_ids)
         return outputs
 
-    def _read(self, text):
-        """Strings [batch] -> ids [rows, source], a row at least; truncated and blank, [batch]."""
-        ids, truncated = self.source_tokenizer.encode_truncated(text, self.max_source_length)
-        return at_least_one(ids), truncated, is_blank(text)
+    def _translate_slotted_graph(self, text, n):
+        """`text` string [batch] with slots, `n` int32 -> its n best translations, with slots.
 
-    def _decode(self, source_ids, blank, num_certain):
-        """Decodes ids [rows, source]; the result is [batch, n, ...], the first ones certain.
-
-        Blank rows and padding rows cost no step: their maximum length is 0, so they have only the
-        empty hypothesis, with score 0.
+        Returns string and float32 [batch, n], and bool [batch]: whether the text was cut.
         """
-        rows = tf.size(blank)
-        lengths = tf.reduce_sum(tf.cast(source_ids[:rows] != 0, tf.int32), axis=1)
-        max_lengths = tf.where(blank, 0, self.config.max_lengths(lengths))
-        max_lengths = tf.pad(max_lengths, [[0, tf.shape(source_ids)[0] - rows]])
-        result = self._search(source_ids, max_lengths, tf.constant(num_certain))
-        return decoding.DecodingResult(*(field[:rows] for field in result))
+        source_ids, truncated = self._read(text)
+        result = self._decode(text, source_ids, n)
+        ids, scores = result.ids[:, :n], result.scores[:, :n]
+        flat = tf.reshape(ids, [-1, ids.shape[-1]])  # [batch * n, length]
+        translations = tf.reshape(self.target_tokenizer.decode(flat), tf.shape(scores))
+        return translations, scores, truncated
+
+    def _read(self, text):
+        """Strings [batch] -> ids [batch, source], and whether they were cut [batch]."""
+        return self.source_tokenizer.encode_truncated(text, self.max_source_length)
+
+    def _decode(self, text, source_ids, num_certain):
+        """Decodes the ids of texts; the first results of each are certain.
+
+        A blank text costs no step: its maximum length is 0, so it has only the empty hypothesis,
+        with score 0.
+        """
+        lengths = tf.reduce_sum(tf.cast(source_ids != 0, tf.int32), axis=1)
+        max_lengths = tf.where(is_blank(text), 0, self.config.max_lengths(lengths))
+        return self._search(source_ids, max_lengths, num_certain)
 
     def _search_graph(self, source_ids, max_lengths, num_certain):
         """From ids and maximum lengths to the `DecodingResult`."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_tfmr.text.protection import patterns, protect, restore
+from keras_tfmr.text.protection import NO_SPAN, patterns, protect, restore
 from keras_tfmr.text.spans import DEFAULT, PATTERNS, SLOTS, combined, python_pattern
 
 # What is protected of each text, by its name.
@@ -46,8 +46,10 @@ FOUND = {
 
 
 def spans_of(text, pattern):
-    texts, spans = protect(tf.constant([text]), pattern)
-    return texts.numpy()[0].decode(), [span.decode() for span in spans.to_list()[0]]
+    texts, spans, _ = protect(tf.constant([text]), pattern)
+    return texts.numpy()[0].decode(), [
+        span.decode() for span in spans.numpy()[0] if span != NO_SPAN
+    ]
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -64,17 +66,21 @@ TEXTS = st.text(st.sampled_from("ab `<>{}%s.-:/ \ue000\ue005\uefff\uf000\n\0é\u
 @given(st.lists(TEXTS, min_size=1, max_size=3))
 def test_texts_have_slots_for_their_spans_and_come_back(texts):
     pattern = combined(DEFAULT)
-    protected, spans = protect(tf.constant(texts), pattern)
-    for text, found, own in zip(texts, protected.numpy(), spans.to_list(), strict=True):
+    protected, spans, crowded = protect(tf.constant(texts), pattern)
+    for text, found, own, full in zip(
+        texts, protected.numpy(), spans.numpy(), crowded.numpy(), strict=True
+    ):
         outside, expected = (f(python_pattern(DEFAULT), text) for f in (re.split, re.findall))
-        slots = [chr(0xE000 + i) for i in range(len(expected))]
+        slots = [*SLOTS[: len(expected)], *expected[len(SLOTS) :]]
         assert found.decode() == "".join(map("".join, zip(outside, [*slots, ""], strict=True)))
-        assert [span.decode() for span in own] == expected
+        assert [span.decode() for span in own if span != NO_SPAN] == expected[: len(SLOTS)]
+        assert full == (len(expected) > len(SLOTS))
     assert [text.decode() for text in restore(protected, spans).numpy()] == texts
 
 
 def test_spans_stand_where_their_slots_do_and_missing_ones_at_the_end():
-    spans = tf.ragged.constant([["<b>", "</b>", "x y"], [], ["{a}"]])
+    spans = [["<b>", "</b>", "x y"], [], ["{a}"]]
+    spans = tf.constant([[*own, *[NO_SPAN] * (len(SLOTS) - len(own))] for own in spans])
     texts = tf.constant([f"({SLOTS[1]}), {SLOTS[0]}a", f"a{SLOTS[3]}", ""])
     found = [text.decode() for text in restore(texts, spans).numpy()]
     assert found == ["(</b>), <b>a x y", f"a{SLOTS[3]}", "{a}"]

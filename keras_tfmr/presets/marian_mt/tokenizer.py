@@ -13,6 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 
 from keras_tfmr import compat
 from keras_tfmr.signatures.inputs import utf8
+from keras_tfmr.text.pieces import rows_of
 from keras_tfmr.text.tokenizer import SPACE_SIGN, SPECIALS, Tokenizer, valid_utf8
 
 _KIND = "marian"  # marks a joined model, in `trainer_spec.model_prefix`
@@ -87,24 +88,21 @@ class MarianTokenizer(Tokenizer):
 
     def decode(self, ids):
         """As in the base; unknown ids are skipped, too."""
-        texts = self._ops.detokenize(self._real(ids))
+        texts = self._ops.detokenize(self._of_text(self._padded(ids)))
         # The op leaves U+2581 for spaces in pieces of the other language's model.
         return tf.strings.strip(valid_utf8(tf.strings.regex_replace(texts, SPACE_SIGN, " ")))
 
-    def _encode(self, texts, max_length):
+    def _subwords(self, texts, max_length):
         texts = tf.ensure_shape(tf.convert_to_tensor(texts, tf.string), [None])
         texts, tags = self._tags_of(valid_utf8(texts))
         pieces = self._speller.tokenize(texts)
         ids = self._ops.string_to_id(pieces.values)
         ids = pieces.with_values(tf.where(ids < self.vocab_size, ids, self.unknown_id))
-        ids = tf.concat([tags, ids], axis=1)
-        if max_length is None:
-            return ids, tf.zeros(tf.shape(texts), bool)
-        truncated = ids.row_lengths() > tf.cast(max_length, tf.int64)
-        return ids[:, :max_length], truncated
+        ids = tf.concat([tags[:, None], ids.to_tensor(self.pad_id)], axis=1)
+        return rows_of(ids, ids != self.pad_id), tf.zeros_like(tags, bool)
 
     def _tags_of(self, texts):
-        """Strings [batch] -> strings without tags, and ids of tags, ragged [batch, (0 or 1)]."""
+        """Strings [batch] -> strings without tags, and ids of tags [batch], padding if none."""
         default = self.pad_id if self._own_tag is None else self._own_tag
         ids = tf.fill([tf.size(texts)], default)
         if self._tag_ids:
@@ -115,7 +113,7 @@ class MarianTokenizer(Tokenizer):
             ids = tf.where(own, tf.gather(known, tf.argmax(same, axis=1)), ids)
             rest = tf.strings.regex_replace(texts, _TAG, "", replace_global=False)
             texts = tf.where(own, rest, texts)
-        return texts, tf.RaggedTensor.from_tensor(ids[:, None], padding=self.pad_id)
+        return texts, ids
 
     def _line_ids(self, lines):
         return self.encode([*lines]).to_list()
