@@ -42,10 +42,14 @@ def usable_cores():
 def keras_mask(x):
     """The mask that a layer gave its output `x`, or None.
 
-    `keras.src.backend.get_keras_mask` is not exported; a public one would replace this. Keras fills
-    in a layer's `mask` argument only if `x` is the only tensor among the arguments.
+    Private: `keras.src.backend.get_keras_mask`. A public one would replace this. Keras fills in a
+    layer's `mask` argument only if `x` is the only tensor among the arguments. The attribute
+    `_keras_mask` is no substitute: what JAX traces takes no attributes, so Keras keeps those masks
+    in a table of its own.
     """
-    return getattr(x, "_keras_mask", None)
+    from keras.src.backend import get_keras_mask
+
+    return get_keras_mask(x)
 
 
 def flatten_layers(layer):

@@ -42,6 +42,8 @@ def copy_of(model, precision):
     copy = keras.models.clone_model(model, clone_function=layer_copy)
     if type(copy) is not type(model):  # a model of keras_tfmr.recurrent, which is built from sizes
         copy = type(model).from_config({**model.get_config(), "dtype": precision})
+    if hasattr(model, "config"):
+        copy.config = model.config
     values = merged_weights(model)
     for weight in copy.weights:
         weight.assign(values[weight.path])

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from keras import ops
 
-from keras_tfmr.decoding import DecodingConfig, Examples, search
+from keras_tfmr.decoding import DecodingConfig, DecodingStep, Examples, search
 
 CONFIG = {field.name for field in dataclasses.fields(DecodingConfig)}
 
@@ -86,6 +86,32 @@ class HashModel:
             # Greedy decoding looks at no other token than the best.
             live = [] if beams == 1 and finished else live[:beams]
         return sorted(finished, key=lambda entry: -entry[2])[:n]
+
+
+class HashStep(DecodingStep):
+    """A `HashModel` whose tables are a source: part of the state, and not of its rows."""
+
+    def __init__(self, model, beams, shrinks):
+        self.model, self.num_beams, self.shrinks = model, beams, shrinks
+
+    def start(self):
+        rows = self.model.batch * self.num_beams
+        return {"hash": ops.zeros(rows, dtype="int32"), "source": self.model.table}
+
+    def next(self, tokens, state):
+        model, hashed = self.model, self.model.next_hash(state["hash"], tokens)
+        example = ops.arange(ops.shape(hashed)[0], dtype="int32") // self.num_beams
+        flat = ops.reshape(state["source"], (-1, model.vocab))
+        log_probs = ops.take(flat, hashed + example * model.buckets, axis=0)
+        return log_probs, {**state, "hash": hashed}
+
+    def reorder(self, state, rows):
+        return {**state, "hash": ops.take(state["hash"], rows, axis=0)}
+
+    def select_examples(self, state, examples):
+        hashes = ops.reshape(state["hash"], (-1, self.num_beams))
+        hashes = ops.reshape(ops.take(hashes, examples, axis=0), (-1,))
+        return {"hash": hashes, "source": ops.take(state["source"], examples, axis=0)}
 
 
 def hypotheses(result, example):

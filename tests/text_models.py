@@ -9,7 +9,6 @@ from formulas import log_softmax
 
 import keras_tfmr
 from keras_tfmr.decoding import DecodingConfig
-from keras_tfmr.models import config_of
 
 LINES = (
     "Bom dia! Onde fica a estação de comboios?",
@@ -97,7 +96,7 @@ def write_run(folder, symbols=(), **arguments):
     (folder / "weights").mkdir(parents=True)
     model.save_weights(folder / "weights" / "best.weights.h5")
     tokenizer(symbols).save(folder / "tokenizer.model")
-    described = {"kind": "transformer", "config": config_of(model).to_dict()}
+    described = {"kind": "transformer", "config": model.config.to_dict()}
     config = {"model": described, "arguments": arguments, "training": {}, "corpus": {}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "results.json").write_text("{}")

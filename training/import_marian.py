@@ -79,7 +79,6 @@ def import_model(options):
     check_writable(folder.path, is_folder=True)
     begin(folder, {"folder": options.model}, overwrite=options.overwrite)
     from keras_tfmr import Translator  # now: it imports TensorFlow
-    from keras_tfmr.models import config_of
 
     translator = Translator.from_preset(options.model, language=options.language)
     config = translator.record["config"]
@@ -94,7 +93,7 @@ def import_model(options):
     report = REPORT.format(
         command=config["command"],
         published=published,
-        config=config_of(translator.model),
+        config=translator.model.config,
         decoding=", ".join(f"{n} {value}" for n, value in translator.config.to_dict().items()),
         notes="".join(f"- {line}\n" for line in published["notes"]),
     )

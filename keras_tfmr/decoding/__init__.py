@@ -1,13 +1,12 @@
 """Greedy decoding, beam search and sampling over a `DecodingStep`.
 
-What enters: a step and its first state, a `DecodingConfig`, the `Examples` of a batch, and for
-sampling a `Sampling`; each checks itself. What leaves: a `DecodingResult`. A search
-knows nothing of layers. It runs eagerly, inside `tf.function`, in a SavedModel, under XLA and under
-`jax.jit`.
+`search` takes a step with its first state, a `DecodingConfig`, the `Examples` of a batch and, to
+sample, a `Sampling`. It returns a `DecodingResult`. It knows no layers, and runs eagerly, inside
+`tf.function`, in a SavedModel, and, with a step of fixed shapes, under XLA and `jax.jit`.
 
-A token is made in this order: a model's `step` makes its log-probabilities, `constraints` forbids
-tokens, `topk` or `sampling` selects among the rest, `searches` extends the hypotheses and `loop`
-repeats.
+`loop` repeats four things: a model's `step` gives the log-probabilities of the next token,
+`constraints` forbids some tokens, `topk` or `sampling` selects among the others, and `greedy` or
+`beams` adds what was selected to the hypotheses.
 """
 
 from keras_tfmr.decoding.decoding_config import DecodingConfig

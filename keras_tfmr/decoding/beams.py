@@ -1,4 +1,4 @@
-"""Beam search: the search that keeps the best hypotheses of each example."""
+"""Beam search: the best hypotheses of each example."""
 
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ from keras_tfmr.decoding.topk import top_sums
 
 
 class Beams(NamedTuple):
-    """The unfinished hypotheses and the n best finished ones, best first, of each example.
+    """The unfinished and the n best finished hypotheses of each example, and what belongs to it.
 
-    And what belongs to the example. A missing hypothesis has log-probability -inf.
+    Hypotheses stand best first. A missing one has log-probability -inf.
     """
 
     examples: Any  # int32 [batch], the index of each in the batch that the search began with
@@ -42,6 +42,9 @@ def beam_search(step, state, constraints, examples, limits, num_certain):
         examples: The `Examples`.
         limits: Their `Limits`.
         num_certain: As for `search`.
+
+    Returns:
+        DecodingResult.
     """
     config, num_beams = constraints.config, constraints.config.num_beams
     columns = np.arange(config.max_length, dtype="int32")
@@ -58,7 +61,7 @@ def beam_search(step, state, constraints, examples, limits, num_certain):
         return bound > ops.take(beams.finished_scores, worst_certain, axis=1)
 
     def extend(position, rows, state, beams):
-        """One token more on every unfinished hypothesis."""
+        """Adds one token to every unfinished hypothesis."""
         length = position + 1
         tokens = ops.reshape(beams.tokens, (-1,))  # [batch * beams]
         values, normaliser, state = step.unnormalised(tokens, state)  # [batch * beams, vocab]
@@ -78,26 +81,26 @@ def beam_search(step, state, constraints, examples, limits, num_certain):
         parents, tokens = _take(parents, chosen), _take(tokens, chosen)
         pending = tree.map_structure(lambda slots: _take(slots, parents), beams.pending)
         state = step.reorder(state, ops.reshape(parents, (-1,)))
-        return (
-            length,
-            state,
-            beams._replace(
-                ids=_take(ids, chosen),
-                log_probs=log_probs,
-                tokens=tokens,
-                pending=constraints.remaining(pending, tokens),
-            ),
+        beams = beams._replace(
+            ids=_take(ids, chosen),
+            log_probs=log_probs,
+            tokens=tokens,
+            pending=constraints.remaining(pending, tokens),
         )
+        return length, state, beams
 
     def result(beams):
         return beams.finished_ids, beams.finished_log_probs, beams.finished_scores
 
     first = _first(examples, limits, take(penalties, limits.max_lengths), config)
-    return loop.run(step, state, first, extend=extend, unfinished=unfinished, result=result)
+    return loop.run(step, state, first, extend, unfinished, result)
 
 
 def _first(examples, limits, best_penalty, config):
-    """Only beam 0 holds a hypothesis, the empty one; otherwise all beams would be the same."""
+    """The `Beams` before the first token.
+
+    Only beam 0 holds a hypothesis, the empty one; otherwise all beams would be the same.
+    """
     num_beams, n, length = config.num_beams, config.num_return_sequences, config.max_length
     only = np.where(np.arange(num_beams) == 0, 0.0, -np.inf).astype("float32")
     # An example whose limit is 0 has one hypothesis, the empty one; the others have none yet.
@@ -121,14 +124,14 @@ def _first(examples, limits, best_penalty, config):
 
 
 def _with_finished(beams, ids, totals, ended, penalty, rows):
-    """The beams with the n best of the hypotheses that were finished before or end here.
+    """Adds the candidates that end here to the finished hypotheses, and keeps the n best.
 
     Args:
         beams: The `Beams` before this token.
-        ids: int32 `[batch, 2 * beams, length]`, those of the candidates, best first.
+        ids: int32 `[batch, 2 * beams, length]`, the candidates, best first.
         totals: float32 `[batch, 2 * beams]`, their log-probabilities.
-        ended: bool `[batch, 2 * beams]`.
-        penalty: The length penalty of this length.
+        ended: bool `[batch, 2 * beams]`, which of them end here.
+        penalty: The length penalty of this length, a float32 scalar.
         rows: As for `extend`.
     """
     num_beams, n, candidates = beams.ids.shape[1], beams.finished_ids.shape[1], totals.shape[1]

@@ -1,4 +1,4 @@
-"""What a search may not do: lengths, stop ids, banned ids, prefix and slots of each example."""
+"""Constraints on the tokens of a search: lengths, stop ids, banned ids, prefixes and slots."""
 
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ def limits_of(config, examples, room=None):
 
 
 class Constraints:
-    """What a config and `Examples` ask of all examples alike, as operations on a search's tensors.
+    """The constraints that are the same for all examples, applied to the tensors of a search.
 
     Args:
         config: A `DecodingConfig`.
@@ -71,8 +71,16 @@ class Constraints:
             name: ids.max() for name, ids in asked.items() if ids is not None and ids.size
         }
 
+    def check_ids(self, vocab):
+        """A ValueError if an id is not in a vocabulary of this size."""
+        for name, greatest in self.asked.items():
+            if greatest >= vocab:
+                raise ValueError(
+                    f"{name} must be below the vocabulary size {vocab}; received {greatest}"
+                )
+
     def remaining(self, pending, tokens):
-        """The slots that are still to come after these tokens, int32 of the same shape; or ()."""
+        """The slots that are still to come after these tokens, int32 of their shape; or ()."""
         if not self.slot_ids:
             return ()
         left = np.full(self.greatest + 2, -1, "int32")  # the bits that stay, by token
@@ -81,7 +89,7 @@ class Constraints:
         return ops.bitwise_and(pending, left)
 
     def penalty(self, lengths):
-        """The length penalty by which a log-probability is divided."""
+        """The length penalty, by which a log-probability is divided."""
         return length_penalty(
             lengths, self.config.length_penalty, self.config.length_penalty_offset
         )
@@ -111,7 +119,7 @@ class Constraints:
         return position - limits.prefix_lengths if self.has_prefix else position
 
     def constrain(self, values, position, pending, limits):
-        """Minus infinity for tokens that must not come at the 0-based `position`.
+        """Sets tokens that must not come at the 0-based `position` to minus infinity.
 
         Nothing is renormalised: the other tokens keep the model's own log-probability, so the score
         of a hypothesis is the same whether it was searched for freely, forced or scored afterwards.
@@ -145,15 +153,12 @@ class Constraints:
         return ops.where(token > 0, alone, free)
 
     def _checked_vocab(self, values, batch):
-        """The size of the vocabulary; a ValueError if the step gave something else, or ids do."""
+        """The size of the vocabulary; a ValueError if rows are missing or ids are not in it."""
         rows = batch * self.config.num_beams if isinstance(batch, int) else None
         _checks.shaped("the step's log-probabilities", values, rows=rows, vocab=None)
         vocab = last_axis(values)
-        for name, greatest in self.asked.items():
-            if isinstance(vocab, int) and greatest >= vocab:
-                raise ValueError(
-                    f"{name} must be below the vocabulary size {vocab}; received {greatest}"
-                )
+        if isinstance(vocab, int):
+            self.check_ids(vocab)
         return vocab
 
     def _with_slots(self, values, free, pending):

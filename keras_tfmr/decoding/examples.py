@@ -1,4 +1,4 @@
-"""What a search is asked for: the examples of its batch, and the ids that mean something to it."""
+"""The examples of a batch: start ids, limits, prefixes, slots, and the special ids of a search."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ MOST_SLOTS = 31  # a bit of an int32 for each; the last one is its sign
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """The examples of a batch, and what has to hold for each of them.
+    """The examples of a batch, and the constraints on their hypotheses.
 
     Args:
         bos_ids: int32 `[batch]`, the first token fed to the step; not part of the result.

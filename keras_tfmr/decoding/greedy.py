@@ -1,4 +1,4 @@
-"""The search that keeps one hypothesis for each example: the most probable token, or a choice."""
+"""Greedy search and sampling: one hypothesis for each example."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ class Hypotheses(NamedTuple):
 
 
 def greedy_search(step, state, constraints, examples, limits, choose=None):
-    """Adds the most probable token to the hypothesis of each example, or what is chosen.
+    """Adds the most probable token to the hypothesis of each example, or the one that is chosen.
 
     Args:
         step: A `DecodingStep`.
@@ -37,12 +37,13 @@ def greedy_search(step, state, constraints, examples, limits, choose=None):
         choose: As for `search`.
 
     Returns:
-        DecodingResult. With `choose`, log-probabilities and scores are of what follows the prefix.
+        DecodingResult. With `choose`, log-probabilities and scores leave the prefix out.
     """
     columns = np.arange(constraints.config.max_length, dtype="int32")
 
     def extend(position, rows, state, hypotheses):
-        """One token more on every hypothesis that is alive."""
+        """Adds one token to every hypothesis that is alive."""
+        length = position + 1
         alive, limits = hypotheses.alive, hypotheses.limits
         values, normaliser, state = step.unnormalised(hypotheses.tokens, state)  # [batch, vocab]
         values = constraints.constrain(values, position, hypotheses.pending, limits)
@@ -54,19 +55,15 @@ def greedy_search(step, state, constraints, examples, limits, choose=None):
             tokens, gained = _chosen(choose, values - normaliser, position, behind, hypotheses)
         tokens = ops.where(alive, tokens, 0)
         total = ops.where(alive, hypotheses.log_probs + gained, hypotheses.log_probs)
-        length = position + 1
         ended = constraints.ends(tokens, length, limits)
-        return (
-            length,
-            state,
-            hypotheses._replace(
-                alive=alive & ~ended & (total > -np.inf),
-                tokens=tokens,
-                ids=ops.where(ops.equal(columns, position), tokens[:, None], hypotheses.ids),
-                log_probs=total,
-                pending=constraints.remaining(hypotheses.pending, tokens),
-            ),
+        hypotheses = hypotheses._replace(
+            alive=alive & ~ended & (total > -np.inf),
+            tokens=tokens,
+            ids=ops.where(ops.equal(columns, position), tokens[:, None], hypotheses.ids),
+            log_probs=total,
+            pending=constraints.remaining(hypotheses.pending, tokens),
         )
+        return length, state, hypotheses
 
     def result(hypotheses):
         ids, log_probs = hypotheses.ids[:, None], hypotheses.log_probs[:, None]
@@ -87,13 +84,11 @@ def greedy_search(step, state, constraints, examples, limits, choose=None):
         log_probs=ops.cast(none, "float32"),
         pending=() if examples.slots is None else examples.slots,
     )
-    return loop.run(
-        step, state, first, extend=extend, unfinished=lambda found: found.alive, result=result
-    )
+    return loop.run(step, state, first, extend, lambda hypotheses: hypotheses.alive, result)
 
 
 def _chosen(choose, log_probs, position, behind, hypotheses):
-    """The tokens `[batch]` that are chosen, and what they add to the log-probabilities `[batch]`.
+    """The chosen tokens and what they add to the log-probabilities, `[batch]` each.
 
     Args:
         log_probs: float32 `[batch, vocab]`.

@@ -1,4 +1,4 @@
-"""`search`, the entry point of all searches."""
+"""`search`, the entry point of greedy search, beam search and sampling."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,8 @@ def search(
             of the next, float32 `[rows, vocab]`, where rows = batch * num_beams, the beams of an
             example side by side.
         state: Nested tensors for `step`, each `[rows, ...]` or of rank 0, unless the step has its
-            own `reorder`. What does not differ between beams belongs in the step.
+            own `reorder`, which leaves alone what the beams of an example share, such as its
+            source `[batch, ...]`.
         config: A `DecodingConfig`: lengths, beams, length penalty. A search leaves its
             `max_length_ratio` and `max_length_extra` to `max_lengths` of the examples.
         examples: The `Examples`: where each begins, its limit, prefix and slots, and special ids.
@@ -94,6 +95,8 @@ def search(
     if choose is not None and config.num_beams > 1:
         raise ValueError(f"`choose` needs num_beams=1; received {config.num_beams}")
     constraints = Constraints(config, examples)
+    if step.vocab_size is not None:
+        constraints.check_ids(step.vocab_size)
     limits = limits_of(config, examples, step.max_length if room is None else None)
     if config.num_beams == 1:  # needs neither a selection nor a list of finished hypotheses
         return greedy_search(step, state, constraints, examples, limits, choose)

@@ -23,9 +23,12 @@ class DecodingStep(abc.ABC):
         max_length: The number of tokens that can be decoded; None for any number. An int32 scalar
             if only the run of a graph knows it; hypotheses then end there.
         num_beams: The number of hypotheses that it was started for; None for any number.
+        vocab_size: The number of token ids; None if only the log-probabilities show it. If given,
+            ids outside are refused before the first token is fed.
         shrinks: Whether shapes may change during a search. If so, examples that have ended leave
             the batch, and the state may grow: the time depends on the lengths that are decoded, not
-            on the greatest. XLA and JAX need fixed shapes.
+            on the greatest. What belongs to an example, such as its source, is then in the state.
+            XLA and JAX need fixed shapes.
 
     >>> class Bigrams(DecodingStep):
     ...     table = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
@@ -39,6 +42,7 @@ class DecodingStep(abc.ABC):
 
     max_length: Tensor | None = None
     num_beams: int | None = None
+    vocab_size: int | None = None
     shrinks: bool = False
 
     @abc.abstractmethod
@@ -94,6 +98,7 @@ class FunctionStep(DecodingStep):
         function: The function.
         max_length: The number of tokens that can be decoded; None for any number.
         num_beams: The number of hypotheses of an example; None for any number.
+        vocab_size: The number of token ids; None if only the log-probabilities show it.
 
     Raises:
         TypeError: If it is not callable.
@@ -101,8 +106,9 @@ class FunctionStep(DecodingStep):
     """
 
     def __init__(
-        self, function: StepFunction, max_length: int | None = None, num_beams: int | None = None
-    ) -> None:
+        self, function: StepFunction, max_length: int | None = None, num_beams: int | None = None,
+        vocab_size: int | None = None,
+    ) -> None:  # fmt: skip
         if not callable(function):
             raise TypeError(
                 "`step` must be a DecodingStep or a function step(tokens, state). "
@@ -113,6 +119,8 @@ class FunctionStep(DecodingStep):
             self.max_length = _checks.integer("max_length", max_length, 1)
         if num_beams is not None:
             self.num_beams = _checks.integer("num_beams", num_beams, 1)
+        if vocab_size is not None:
+            self.vocab_size = _checks.integer("vocab_size", vocab_size, 1)
 
     def next(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Nested]:
         return self.function(tokens, state)

@@ -7,18 +7,20 @@ of threads is the server's own: it stands in its `--batching_parameters_file`.
 import pathlib
 
 FILE = "batching_params.pbtxt"
-MAX_BATCH_SIZE = 256  # texts in a request
-MAX_EXECUTION_BATCH_SIZE = 32  # texts that are translated at once
+MAX_BATCH_SIZE = (
+    64  # texts in a request, and in a batch: more are hardly faster, and answered later
+)
 
+# No enable_large_batch_splitting: TensorFlow Serving joins the answers to the parts of a request
+# without comparing their shapes. Those of `explain` and `translate_document` are as long as the
+# longest of their batch, so that a longer second part ends the server's process.
 # No allowed_batch_sizes: they pad a batch with copies of a row, and the exports take any size.
 _PARAMETERS = f"""\
 # BatchingParameters: how sentences of different requests are translated together.
 
-# A batch has at most {MAX_EXECUTION_BATCH_SIZE} texts. A request with more is split, one with over
-# {MAX_BATCH_SIZE} is refused.
+# The most texts of a batch. A request with more is refused. Do not set
+# enable_large_batch_splitting: requests of explain or translate_document could end the server.
 max_batch_size {{ value: {MAX_BATCH_SIZE} }}
-enable_large_batch_splitting {{ value: true }}
-max_execution_batch_size {{ value: {MAX_EXECUTION_BATCH_SIZE} }}
 
 # A batch that is not full waits this long for other requests; an answer takes much longer.
 batch_timeout_micros {{ value: 2000 }}

@@ -8,7 +8,8 @@ import numpy as np
 
 from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
-from keras_tfmr.export.other_engines import COMMON, check_architecture, tokens
+from keras_tfmr.export.other_engines import checked_config, tokens
+from keras_tfmr.models.transformer import embeddings_of
 from keras_tfmr.precision import to_numpy
 
 # CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.
@@ -24,7 +25,9 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     unknown, padding and start ids and may give an empty translation:
     `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0`.
     """
-    config = check_architecture(translator.model, "CTranslate2", COMMON)
+    config = checked_config(
+        translator.model, "CTranslate2", "norm_first", "norm_epsilon", "max_wavelength"
+    )
     source = _tokens(translator.source_tokenizer, config.source_vocab)
     target = _tokens(translator.target_tokenizer, config.target_vocab)
     longest = max(POSITIONS, translator.max_source_length, translator.config.max_length)
@@ -47,7 +50,7 @@ def _spec(model, config, source_tokens, target_tokens, longest):
             f"the format needs ctranslate2: pip install ctranslate2 ({error})"
         ) from error
     encoder, decoder = model.get_layer("encoder"), model.get_layer("decoder")
-    source, target = model.graph.source_embedding, model.graph.embedding
+    source, target = embeddings_of(model)
     activations = common_spec.Activation
     spec = transformer_spec.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
@@ -68,7 +71,7 @@ def _spec(model, config, source_tokens, target_tokens, longest):
         side.position_encodings.encodings = to_numpy(positions)
         if config.norm_first:
             _norm(stack.norm, side.layer_norm)
-    _projection(model, config, spec.decoder.projection)
+    _projection(model, target, spec.decoder.projection)
     for ours, theirs in zip(encoder.layers, spec.encoder.layer, strict=True):
         _self_attention(ours.self_attention, theirs.self_attention)
         _feed_forward(ours.feed_forward, theirs.ffn)
@@ -89,9 +92,8 @@ def _tokens(tokenizer, size):
     return [*names, *(f"<unused {i}>" for i in range(len(names), size))]
 
 
-def _projection(model, config, theirs):
-    if config.tied_logits:
-        embedding = model.graph.embedding
+def _projection(model, embedding, theirs):
+    if model.config.tied_logits:
         theirs.weight = to_numpy(embedding.tokens.embeddings)
         bias = embedding.bias if embedding.logits_bias else None
     else:

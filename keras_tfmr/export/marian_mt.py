@@ -10,8 +10,7 @@ from safetensors.numpy import save
 
 from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
-from keras_tfmr.export.other_engines import COMMON, check_architecture, tokens
-from keras_tfmr.models import config_of
+from keras_tfmr.export.other_engines import checked_config, tokens
 from keras_tfmr.precision import to_numpy
 from keras_tfmr.presets.marian_mt.folder import ACTIVATIONS, EPSILON, SECOND, VOCABULARY, WEIGHTS
 from keras_tfmr.presets.marian_mt.weights import halves, weights_of
@@ -24,12 +23,11 @@ def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Pa
 
     Its model must be a post-norm `TranslationModel` with sinusoidal positions.
     """
-    expected = {**COMMON, "norm_first": (False,), "max_wavelength": (10_000,)}
-    config = check_architecture(translator.model, "MarianMTModel", expected)
+    config = checked_config(translator.model, "MarianMTModel", "norm_epsilon")
     if config.norm_epsilon > EPSILON or config.d_model % 2:
-        about = f"norm_epsilon={config.norm_epsilon}, d_model={config.d_model}"
         raise ExportError(
-            f"MarianMTModel needs an epsilon of {EPSILON}, an even width; not {about}"
+            f"MarianMTModel needs norm_epsilon={EPSILON} or less and an even d_model. Received: "
+            f"norm_epsilon={config.norm_epsilon}, d_model={config.d_model}"
         )
     with _files.whole(path) as unfinished:
         (unfinished / WEIGHTS).write_bytes(save(_arrays(translator.model), {"format": "pt"}))
@@ -43,10 +41,10 @@ def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Pa
 
 def _arrays(model):
     """{transformers' name: float32 array} of a `TranslationModel`."""
-    arrays, order = {}, halves(config_of(model).d_model)
+    arrays, order = {}, halves(model.config.d_model)
     for weight in weights_of(model):
         if weight.variable is None:  # the bias of the logits
-            array = np.zeros(config_of(model).target_vocab, "float32")
+            array = np.zeros(model.config.target_vocab, "float32")
         else:
             array = to_numpy(weight.variable)
         array = array.T if weight.is_kernel else array
@@ -58,7 +56,7 @@ def _arrays(model):
 
 def _texts(translator):
     """{name: content} of the JSON files."""
-    config, decoding = config_of(translator.model), translator.config
+    config, decoding = translator.model.config, translator.config
     target = translator.target_tokenizer
     ids = {
         "pad_token_id": target.pad_id,

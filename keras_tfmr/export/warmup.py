@@ -12,13 +12,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from keras_tfmr.export.batching import MAX_EXECUTION_BATCH_SIZE
 from keras_tfmr.export.saved_session import SavedSession, first_lines
 
 FILE = pathlib.Path("assets.extra", "tf_serving_warmup_requests")
 
 # For requests of one sentence, of a few, and for batches.
-BATCHES = (1, 4, MAX_EXECUTION_BATCH_SIZE)
+BATCHES = (1, 4, 32)
 
 
 class Request(NamedTuple):

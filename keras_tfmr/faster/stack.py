@@ -40,6 +40,7 @@ class Embedding:
     """
 
     def __init__(self, weights, layer, centers):
+        self.vocab_size = layer.vocab_size
         self.norm = None if layer.norm is None else Norm(weights, layer.norm)
         self.centers, plain = centers, layer.norm is None
         key = id(layer), centers and plain

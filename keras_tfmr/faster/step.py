@@ -31,6 +31,7 @@ class CachedStep(DecodingStep):
 
     def __init__(self, decoder, head, num_beams, max_length, source=None, source_mask=None):
         self.decoder, self.head = decoder, head
+        self.vocab_size = decoder.embedding.vocab_size
         self.num_beams = _checks.integer("num_beams", num_beams, 1)
         self.max_length = self.room = _checks.integer("max_length", max_length, 1)
         self.source = [] if source is None else source

@@ -1,6 +1,5 @@
 """Models combined from the layers through the functional API, and the config of the ready ones."""
 
-from keras_tfmr.models.config_of import config_of
 from keras_tfmr.models.language import LanguageModel
 from keras_tfmr.models.transformer import (
     MeanOverTokens,
@@ -20,5 +19,4 @@ __all__ = [
     "TransformerConfig",
     "TransformerLanguageModel",
     "TranslationModel",
-    "config_of",
 ]

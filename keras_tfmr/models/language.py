@@ -13,6 +13,7 @@ from keras_tfmr.faster.taken import why_not_cached
 from keras_tfmr.layers import CausalDecoder
 from keras_tfmr.models.graph import graph_of
 from keras_tfmr.models.saving import FunctionalModel
+from keras_tfmr.models.transformer_config import TransformerConfig
 from keras_tfmr.models.whole_sequence import WholeSequenceStep
 
 
@@ -27,6 +28,7 @@ class LanguageModel(FunctionalModel):
         inputs: The `keras.Input` of token IDs.
         outputs: The logits `[batch, length, vocab]`; those at position t predict token t + 1.
         name: The name of the model.
+        config: The `TransformerConfig` it was made from; None for a model of your own.
 
     Raises:
         ValueError: If the graph cannot be decoded, as for `TranslationModel`.
@@ -40,8 +42,16 @@ class LanguageModel(FunctionalModel):
     TensorShape([2])
     """
 
-    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
-        super().__init__(inputs, outputs, name=name, **kwargs)
+    def __init__(
+        self,
+        inputs: Any,
+        outputs: Any,
+        name: str | None = None,
+        *,
+        config: TransformerConfig | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(inputs, outputs, name=name, config=config, **kwargs)
         self.graph = graph_of(self, CausalDecoder)
 
     def log_prob(self, token_ids: Tensor) -> Tensor:

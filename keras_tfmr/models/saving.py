@@ -1,24 +1,51 @@
-"""What Keras's config of a model leaves out of the layers inside our layers."""
+"""What Keras's config of a model leaves out: the config it was made from, changes inside layers."""
 
 from typing import Any, Self
 
 import keras
 
 from keras_tfmr.compat import flatten_layers
+from keras_tfmr.models.transformer_config import TransformerConfig
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class FunctionalModel(keras.Model):
-    """A functional `keras.Model` whose config has the changes of the layers inside its layers."""
+    """A functional `keras.Model` that says the config it was made from.
+
+    Keras's config of it also has the changes of the layers inside its layers.
+
+    Args:
+        inputs, outputs, name: As for `keras.Model`.
+        config: The `TransformerConfig` that a function such as `Transformer` made it from; None for
+            a model of your own. `get_config` and files keep it. `keras.models.clone_model` does
+            not, because it may exchange layers.
+    """
+
+    def __init__(
+        self,
+        inputs: Any,
+        outputs: Any,
+        name: str | None = None,
+        *,
+        config: TransformerConfig | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(inputs, outputs, name=name, **kwargs)
+        self.config = config
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "layer_changes": layer_changes(self)}
+        return {
+            **super().get_config(),
+            "config": self.config and self.config.to_dict(),
+            "layer_changes": layer_changes(self),
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         config = dict(config)
-        changes = config.pop("layer_changes")
+        fields, changes = config.pop("config"), config.pop("layer_changes")
         model = super().from_config(config, custom_objects)
+        model.config = fields and TransformerConfig.from_dict(fields)
         apply_layer_changes(model, changes)
         return model
 

@@ -70,7 +70,8 @@ def Transformer(  # noqa: N802  (named like the models of keras.applications)
 
     context = encoder(source(source_ids))  # [batch, source, d_model]
     x = decoder(target(target_ids), context)  # [batch, target, d_model]
-    return TranslationModel([source_ids, target_ids], logits(config, target, x, dtype), name=name)
+    x = logits(config, target, x, dtype)  # [batch, target, vocab]
+    return TranslationModel([source_ids, target_ids], x, name=name, config=config)
 
 
 def TransformerLanguageModel(  # noqa: N802
@@ -102,7 +103,8 @@ def TransformerLanguageModel(  # noqa: N802
     decoder = CausalDecoder(config.decoder_layers, name="decoder", **options)
 
     x = decoder(tokens(token_ids))  # [batch, length, d_model]
-    return LanguageModel(token_ids, logits(config, tokens, x, dtype), name=name)
+    x = logits(config, tokens, x, dtype)  # [batch, length, vocab]
+    return LanguageModel(token_ids, x, name=name, config=config)
 
 
 def TransformerClassifier(  # noqa: N802
@@ -134,7 +136,7 @@ def TransformerClassifier(  # noqa: N802
     x = encoder(tokens(token_ids))  # [batch, length, d_model]
     x = MeanOverTokens(dtype=dtype, name="mean")(x)  # [batch, d_model]
     x = LMHead(num_classes, dtype=dtype, name="logits")(x)  # [batch, num_classes]
-    return FunctionalModel(token_ids, x, name=name)
+    return FunctionalModel(token_ids, x, name=name, config=config)
 
 
 def embedding(config, vocab_size, name, dtype):
@@ -159,6 +161,13 @@ def embedding(config, vocab_size, name, dtype):
         dtype=dtype,
         name=name,
     )
+
+
+def embeddings_of(model):
+    """The source and the target `PositionalEmbedding` of a model that `Transformer` made."""
+    if model.config.joint_vocab:
+        return (model.get_layer("embedding"),) * 2
+    return model.get_layer("source_embedding"), model.get_layer("target_embedding")
 
 
 def layer_options(config, *, bidirectional, dtype):

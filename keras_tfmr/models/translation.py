@@ -12,6 +12,7 @@ from keras_tfmr.faster.taken import why_not_cached
 from keras_tfmr.layers import Decoder
 from keras_tfmr.models.graph import graph_of
 from keras_tfmr.models.saving import FunctionalModel
+from keras_tfmr.models.transformer_config import TransformerConfig
 from keras_tfmr.models.whole_sequence import WholeSequenceStep
 
 
@@ -42,6 +43,7 @@ class TranslationModel(FunctionalModel):
         inputs: A list or dictionary of `keras.Input`.
         outputs: The logits `[batch, target, vocab]`; those at position t predict token t + 1.
         name: The name of the model.
+        config: The `TransformerConfig` it was made from; None for a model of your own.
 
     Raises:
         ValueError: If the graph cannot be decoded: without or with several decoders, with target
@@ -63,8 +65,16 @@ class TranslationModel(FunctionalModel):
     TensorShape([1, 1, 5])
     """
 
-    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
-        super().__init__(inputs, outputs, name=name, **kwargs)
+    def __init__(
+        self,
+        inputs: Any,
+        outputs: Any,
+        name: str | None = None,
+        *,
+        config: TransformerConfig | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(inputs, outputs, name=name, config=config, **kwargs)
         self.graph = graph_of(self, Decoder)
 
     def why_not_cached(self) -> str | None:

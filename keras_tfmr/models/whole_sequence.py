@@ -25,6 +25,7 @@ class WholeSequenceStep(DecodingStep):
     def __init__(self, graph, num_beams, max_length, context=None, mask=None, before=0):
         self.num_beams = _checks.integer("num_beams", num_beams, 1)
         self.max_length = before + _checks.integer("max_length", max_length, 1)
+        self.vocab_size = graph.embedding.vocab_size
         self.graph = graph
         self.context = None if context is None else ops.repeat(context, num_beams, axis=0)
         self.mask = None if mask is None else ops.repeat(mask, num_beams, axis=0)

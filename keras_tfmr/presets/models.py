@@ -76,12 +76,12 @@ def describe(model: keras.Model) -> dict[str, Any]:
     for kind, model_class in RECURRENT.items():
         if type(model) is model_class:
             return {"kind": kind, "config": model.config.to_dict()}
-    try:
-        config = models.config_of(model).to_dict()
-    except ValueError:
+    config = getattr(model, "config", None)
+    if config is None:
         described = keras.saving.serialize_keras_object(model)
         described.pop("compile_config", None)
         return {"kind": OWN, "keras": described}
+    config = config.to_dict()
     if isinstance(model, models.TranslationModel):
         return {"kind": "transformer", "config": config}
     if isinstance(model, models.LanguageModel):

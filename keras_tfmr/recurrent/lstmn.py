@@ -229,4 +229,7 @@ class LSTMNLanguageModel(ConfiguredModel, keras.Model):
             h, state = self.lstmn.step(self.embedding(tokens[:, None])[:, 0], state)
             return ops.log_softmax(self.logits(h), axis=-1), state  # [rows, vocab]
 
-        return FunctionStep(step, max_length), self.lstmn.start(rows, max_length)
+        vocab_size = self.embedding.input_dim
+        return FunctionStep(step, max_length, vocab_size=vocab_size), self.lstmn.start(
+            rows, max_length
+        )

@@ -251,7 +251,9 @@ class RecurrentTranslator(ConfiguredModel, keras.Model):
             logits = self.logits(self.maxout(features))  # [rows, vocab]
             return ops.log_softmax(logits, axis=-1), {"s": s}
 
-        return FunctionStep(step, num_beams=num_beams), {"s": ops.repeat(first, num_beams, axis=0)}
+        vocab_size = self.target_embedding.input_dim
+        state = {"s": ops.repeat(first, num_beams, axis=0)}
+        return FunctionStep(step, num_beams=num_beams, vocab_size=vocab_size), state
 
     def explain(self, source_ids: Tensor, target_ids: Tensor) -> Nested:
         """As for `TranslationModel`; alignments are the cross-attention of one layer and head."""

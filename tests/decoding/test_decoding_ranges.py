@@ -11,6 +11,8 @@ from keras import ops
 
 from keras_tfmr import TransformerConfig, TransformerLanguageModel, decoding
 from keras_tfmr.decoding import DecodingConfig, Examples, FunctionStep, Sampling
+from keras_tfmr.models.whole_sequence import WholeSequenceStep
+from keras_tfmr.recurrent import LSTMNConfig, LSTMNLanguageModel, Seq2SeqConfig, Seq2SeqModel
 
 BEAMS, VOCAB, END = 2, 6, 1
 TABLE = np.log(np.full((BEAMS * 2, VOCAB), 1 / VOCAB, "float32"))
@@ -49,6 +51,7 @@ RANGES = {
         "function": (step, ("step",)),
         "max_length": (1, (0, 1.5)),
         "num_beams": (1, (0, True)),
+        "vocab_size": (VOCAB, (0, 1.5)),
     },
     Sampling: {
         "seed": (None, (1,)),  # beside noise
@@ -150,6 +153,21 @@ def test_no_prompt_and_no_number_outside_the_range_of_a_model(language):
                     model.start(value, max_length=9)
                 else:
                     model.start_after(**{**right, name: value})
+
+
+def test_ids_outside_the_vocabulary_are_refused_before_they_are_looked_up(language):
+    whole = WholeSequenceStep(language.graph, 1, 4)
+    tapes = LSTMNLanguageModel(LSTMNConfig(vocab=VOCAB, embedding_dim=2, units=2))
+    config = Seq2SeqConfig(VOCAB, VOCAB, embedding_dim=2, units=2, maxout_units=2)
+    for step, state in (
+        language.start(2, max_length=4),
+        (whole, whole.start(2)),
+        tapes.start(2, max_length=4),
+        Seq2SeqModel(config).start(np.array([[3], [3]]), max_length=4),
+    ):
+        for wrong in ({"bos_ids": [2, VOCAB]}, {"prefix": [[3], [VOCAB]]}):
+            with pytest.raises(ValueError, match="below the vocabulary size 6; received 6"):
+                decode(step, state, **{"bos_ids": [2, 2], "eos_id": END, "max_length": 4, **wrong})
 
 
 @pytest.mark.backends("tensorflow")

@@ -1,16 +1,93 @@
 """Padding changes no real position; a row that is all padding stays finite."""
 
+import keras
 import numpy as np
 import pytest
-from helpers import gradients, random, random_ids, randomize, to_numpy
+from helpers import compiled, gradients, learning, random, random_ids, randomize, to_numpy
 from keras import ops
 
 import keras_tfmr
+from keras_tfmr import layers, models, recurrent
 
 CONFIG = keras_tfmr.TransformerConfig.preset(
     "tiny", source_vocab=20, target_vocab=20, encoder_layers=1, decoder_layers=1
 )
 TOLERANCE = 2e-6  # another length may be summed in another order
+
+# Each layer that uses a mask, but for the recurrent ones, which Keras gives theirs. Self-attention
+# reads ids with padding before them, which a causal one would attend to.
+SIZES = dict(d_model=8, num_heads=2, dff=16, dropout_rate=0.0)
+BEFORE = {
+    "MultiHeadAttention": layers.MultiHeadAttention(2, 4, dropout_rate=0.0),
+    "GlobalSelfAttention": layers.GlobalSelfAttention(2, 4, dropout_rate=0.0),
+    "CausalSelfAttention": layers.CausalSelfAttention(2, 4, dropout_rate=0.0),
+    "EncoderLayer": layers.EncoderLayer(**SIZES),
+    "CausalDecoderLayer": layers.CausalDecoderLayer(**SIZES),
+    "Encoder": layers.Encoder(1, **SIZES),
+    "CausalDecoder": layers.CausalDecoder(1, **SIZES),
+    "MeanOverTokens": models.MeanOverTokens(),
+}
+BEHIND = {"ConvolutionalEncoder": recurrent.ConvolutionalEncoder(4, 1, 1)}
+OF_CONTEXT = {
+    "MultiHeadAttention_of_a_context": layers.MultiHeadAttention(2, 4, dropout_rate=0.0),
+    "CrossAttention": layers.CrossAttention(2, 4, dropout_rate=0.0),
+    "DecoderLayer": layers.DecoderLayer(**SIZES),
+    "Decoder": layers.Decoder(1, **SIZES),
+}
+
+
+@pytest.fixture(scope="module")
+def padded():
+    """{name of a layer: its outputs of padded ids, in each way to call it, and without padding}."""
+    before, behind, alone = (keras.Input((None,), dtype="int32") for _ in range(3))
+    embedding = keras.layers.Embedding(20, 8, mask_zero=True)
+    x = embedding(behind)
+    outputs = {name: layer(embedding(before)) for name, layer in BEFORE.items()}
+    outputs |= {name: layer(x) for name, layer in BEHIND.items()}
+    outputs |= {name: layer(embedding(alone), x) for name, layer in OF_CONTEXT.items()}
+    model = keras.Model([before, behind, alone], outputs)
+    randomize(model)
+    ids, nothing = random_ids(2, 4, vocab=20), np.zeros((2, 3), "int32")
+    inputs = [np.hstack([nothing, ids]), np.hstack([ids, nothing]), ids]
+    exact = {name: to_numpy(output) for name, output in model([ids] * 3).items()}
+    called = {name: to_numpy(output) for name, output in model(inputs).items()}
+    predicted = model.predict(inputs, verbose=0)
+    loss = keras.losses.MeanSquaredError(reduction="sum")
+    model.compile(keras.optimizers.SGD(0.0), {name: loss for name in outputs})
+    targets = {name: np.zeros_like(output) for name, output in called.items()}
+    with learning():
+        trained = model.train_on_batch(inputs, targets, return_dict=True)
+    return {name: [exact[name], called[name], predicted[name], trained] for name in outputs}
+
+
+@pytest.mark.parametrize("name", [*BEFORE, *BEHIND, *OF_CONTEXT])
+def test_a_keras_mask_is_heeded_however_a_layer_is_called(name, padded):
+    """Called, in `predict` and in `fit`, which JAX and TensorFlow trace."""
+    exact, called, predicted, trained = padded[name]
+    for output in (called, predicted):
+        if exact.ndim == 3:  # padding gives nothing to the vectors of real positions
+            output = output[:, 3:] if name in BEFORE else output[:, :4]
+        np.testing.assert_allclose(output, exact, atol=1e-5)
+    loss = (exact**2).mean(axis=-1).sum()  # of real positions, since Keras masks the loss too
+    np.testing.assert_allclose(trained[f"{name}_loss"], loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "traced", [False, pytest.param(True, marks=pytest.mark.backends("tensorflow", "jax"))]
+)
+def test_the_padding_of_a_source_is_heeded_while_it_is_decoded(traced):
+    model = keras_tfmr.Transformer(CONFIG)
+    randomize(model)
+    ids = random_ids(2, 4, vocab=20)
+
+    def first(source):
+        step, state = model.start(source, max_length=2)
+        return step.next(ops.convert_to_tensor(np.array([3, 3])), state)[0]
+
+    call = compiled(first, xla=False) if traced else first
+    padded = ops.convert_to_tensor(np.pad(ids, [(0, 0), (0, 3)]))
+    exact = first(ops.convert_to_tensor(ids))
+    np.testing.assert_allclose(to_numpy(call(padded)), to_numpy(exact), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +124,7 @@ def test_empty_sentence_in_a_training_batch():
     model = keras_tfmr.Transformer(CONFIG)
     source, target = random_ids(3, 6, vocab=20), random_ids(3, 5, vocab=20, seed=1)
     source[1], target[1] = 0, 0
-    weights = (target != 0).astype("float32")
+    weights = ops.convert_to_tensor((target != 0).astype("float32"))
 
     def loss():
         log_probs = ops.log_softmax(model([source, target], training=True))

@@ -52,7 +52,6 @@ RIGHT = {getattr(make, "func", make).__name__: (make, arrays) for make, arrays, 
     "Transformer": (lambda: models.Transformer, [TINY]),
     "TransformerLanguageModel": (lambda: models.TransformerLanguageModel, [TINY]),
     "TransformerClassifier": (lambda: models.TransformerClassifier, [TINY, 2]),
-    "config_of": (lambda: models.config_of, [TRANSLATION]),
 }  # fmt: skip
 
 
@@ -128,7 +127,6 @@ WRONG = {
     "TranslationModel.explain": ids(0, IDS, 20) + at(0, IDS[:1]) + ids(1, IDS, 20),
     **dict.fromkeys(["Transformer", "TransformerLanguageModel"], at(0, IDS, None)),
     "TransformerClassifier": at(0, IDS) + at(1, 0, 2.5),
-    "config_of": at(0, keras.Sequential()),
 }  # fmt: skip
 # What is wrong for a built layer only, whose first call sets its widths.
 WRONG_ONCE_BUILT = {

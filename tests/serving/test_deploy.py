@@ -99,9 +99,9 @@ def test_servers_get_flags_and_files_that_they_know(name, parsed):
 
 
 def test_an_export_says_how_it_is_batched(tmp_path, parsed):
-    """The warm-up's requests fit into a batch."""
+    """The warm-up's requests fit into a batch. None is split: see tests/export/test_batching.py."""
     batching.write(tmp_path)
     model = parsed((tmp_path / "batching_params.pbtxt").read_text(), "BatchingParameters")
-    assert model.enable_large_batch_splitting.value
-    assert model.max_execution_batch_size.value == max(warmup.BATCHES) < model.max_batch_size.value
+    assert max(warmup.BATCHES) <= model.max_batch_size.value == batching.MAX_BATCH_SIZE
+    assert not model.HasField("enable_large_batch_splitting")
     assert not model.HasField("num_batch_threads")  # which the server would ignore

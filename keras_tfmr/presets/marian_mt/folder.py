@@ -11,11 +11,11 @@ from safetensors.numpy import load_file
 from keras_tfmr._files import read_json
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.errors import PresetError
-from keras_tfmr.models import Transformer, TransformerConfig, config_of
+from keras_tfmr.models import Transformer, TransformerConfig
 from keras_tfmr.presets.folder import Content
 from keras_tfmr.presets.languages import languages_of, with_abbreviations
 from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, joined
-from keras_tfmr.presets.marian_mt.weights import BANNED, BIAS, Weight, halves, weights_of
+from keras_tfmr.presets.marian_mt.weights import BANNED, BIAS, MarianWeight, halves, weights_of
 
 WEIGHTS, VOCABULARY, SECOND = "model.safetensors", "vocab.json", "target_vocab.json"
 EPSILON = 1e-5  # of layer normalisation; config.json does not have it
@@ -154,7 +154,7 @@ def assign(
         arrays = load_file(path)
     except (SafetensorError, TypeError, OSError) as error:
         raise PresetError(f"cannot read {path.name}: {error}") from error
-    order = np.argsort(halves(config_of(model).d_model))
+    order = np.argsort(halves(model.config.d_model))
     for weight in weights_of(model):
         vocabulary = vocabularies[weight.side] if weight.side else None
         stored = [arrays.pop(n) for n in (weight.name, *weight.aliases) if n in arrays]
@@ -175,7 +175,7 @@ def assign(
         raise PresetError(f"{path.name} has {min(arrays)}, which no MarianMTModel has")
 
 
-def _checked(array: np.ndarray, weight: Weight, vocabulary: Vocabulary | None) -> np.ndarray:
+def _checked(array: np.ndarray, weight: MarianWeight, vocabulary: Vocabulary | None) -> np.ndarray:
     """An array as it is stored, or a PresetError if its shape is not the model's."""
     expected = [*weight.variable.shape][:: -1 if weight.is_kernel else 1]
     if vocabulary:

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_tfmr.models import config_of
+from keras_tfmr.models.transformer import embeddings_of
 
 BIAS = "final_logits_bias"
 BANNED = -1e9  # a bias of logits with which the probability of an id is 0
 
 
-class Weight(NamedTuple):
+class MarianWeight(NamedTuple):
     """A weight of a MarianMTModel, and its counterpart here.
 
     Fields:
@@ -31,27 +31,28 @@ class Weight(NamedTuple):
     aliases: tuple[str, ...] = ()
 
 
-def weights_of(model: keras.Model) -> list[Weight]:
+def weights_of(model: keras.Model) -> list[MarianWeight]:
     """All weights of a post-norm `TranslationModel` with sinusoidal positions."""
-    config, head = config_of(model), "lm_head.weight"
+    config, head = model.config, "lm_head.weight"
     source, target = (f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
-    embedding = model.graph.embedding.tokens.embeddings
+    of_source, of_target = embeddings_of(model)
+    table = of_target.tokens.embeddings
     tied = (head,) if config.tied_logits else ()
     if config.joint_vocab:
         shared = "model.shared.weight"
-        found = [Weight(shared, embedding, False, 1, "target", (source, target, *tied))]
+        found = [MarianWeight(shared, table, False, 1, "target", (source, target, *tied))]
     else:
         found = [
-            Weight(source, model.graph.source_embedding.tokens.embeddings, False, 1, "source"),
-            Weight(target, embedding, False, 1, "target", tied),
+            MarianWeight(source, of_source.tokens.embeddings, False, 1, "source"),
+            MarianWeight(target, table, False, 1, "target", tied),
         ]
     if config.tied_logits:
-        bias = model.graph.embedding.bias if config.logits_bias else None
+        bias = of_target.bias if config.logits_bias else None
     else:
         dense = model.get_layer("logits").dense
         bias = dense.bias
-        found.append(Weight(head, dense.kernel, True, 1, "target"))
-    found.append(Weight(BIAS, bias, side="target"))
+        found.append(MarianWeight(head, dense.kernel, True, 1, "target"))
+    found.append(MarianWeight(BIAS, bias, side="target"))
     for side in ("encoder", "decoder"):
         for number, layer in enumerate(model.get_layer(side).layers):
             name = f"model.{side}.layers.{number}"
@@ -77,18 +78,21 @@ def _of_attention(name, sublayer):
 
 def _reading(name, dense):
     """A product that reads vectors of the model's width."""
-    return [Weight(f"{name}.weight", dense.kernel, True, 1), Weight(f"{name}.bias", dense.bias)]
+    return [
+        MarianWeight(f"{name}.weight", dense.kernel, True, 1),
+        MarianWeight(f"{name}.bias", dense.bias),
+    ]
 
 
 def _writing(name, dense):
     """A product that makes vectors of the model's width."""
-    kernel = Weight(f"{name}.weight", dense.kernel, True, 0)
-    return [kernel, Weight(f"{name}.bias", dense.bias, wide=0)]
+    kernel = MarianWeight(f"{name}.weight", dense.kernel, True, 0)
+    return [kernel, MarianWeight(f"{name}.bias", dense.bias, wide=0)]
 
 
 def _norm(name, norm):
-    weight = Weight(f"{name}.weight", norm.gamma, wide=0)
-    return [weight, Weight(f"{name}.bias", norm.beta, wide=0)]
+    weight = MarianWeight(f"{name}.weight", norm.gamma, wide=0)
+    return [weight, MarianWeight(f"{name}.bias", norm.beta, wide=0)]
 
 
 def halves(width: int) -> np.ndarray:
