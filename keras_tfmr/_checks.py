@@ -126,6 +126,15 @@ def instance(name, value, kind):
         )
 
 
+def not_built(layer, owner):
+    """Raises a ValueError if a layer, a part of `owner` such as "a stack", has its weights."""
+    if layer.built:
+        raise ValueError(
+            f"A {type(layer).__name__} belongs to {owner} alone, which makes its weights: give "
+            f"each one of its own. Received: {layer.name!r}, which is built already"
+        )
+
+
 def known(tensor):
     """The numbers of a tensor, an array or a list as an array; None for None.
 
@@ -182,7 +191,7 @@ def mask(name, tensor, *layouts, **sizes):
 
     Args:
         name: The argument that holds it.
-        tensor: The mask; numbers other than zero are True, as in Keras.
+        tensor: The mask; integers other than zero are True, as in Keras.
         *layouts: The names of its axes, for each rank that it may have.
         **sizes: The size of each axis. 1 fits any size; None is not checked.
     """
@@ -199,7 +208,23 @@ def mask(name, tensor, *layouts, **sizes):
                 f"The {axis} axis of `{name}` must have length {sizes[axis]}. "
                 f"Received: shape {shape}"
             )
-    return ops.cast(tensor, "bool")
+    return as_bool(name, tensor)
+
+
+def as_bool(name, mask):
+    """A mask as bool; a ValueError if it holds floats, as far as known, other than 0 and 1.
+
+    Elsewhere, a mask of 0 and -inf is added to the scores: as bool, it would mean the opposite.
+    """
+    if backend.is_float_dtype(backend.standardize_dtype(mask.dtype)):
+        numbers = known(mask)
+        if numbers is not None and not np.isin(numbers, (0, 1)).all():
+            other = numbers[~np.isin(numbers, (0, 1))].flat[0]
+            raise ValueError(
+                f"`{name}` must be bool, True = may attend, or hold 0 and 1. "
+                f"Received: {name} with {other}"
+            )
+    return ops.cast(mask, "bool")
 
 
 def sequence_mask(name, tensor, x):

@@ -9,7 +9,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import TransformerLayer, serialize
+from keras_tfmr.layers.base import TransformerLayer, optional_layer, serialize
 from keras_tfmr.layers.dot_product import fused_attention, grouped_matmul
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
@@ -105,6 +105,7 @@ class MultiHeadAttention(TransformerLayer):
         self.key_dense = self.make_dense(self.num_kv_heads * self.key_dim, "key")
         self.value_dense = self.make_dense(self.num_kv_heads * self.value_dim, "value")
         self.query_norm = self.key_norm = None
+        qk_norm = optional_layer("qk_norm", qk_norm, "RMSNormalization()")
         if qk_norm is not None:
             self.query_norm = norm_like(qk_norm, self.dtype_policy, "query_norm")
             self.key_norm = norm_like(qk_norm, self.dtype_policy, "key_norm")

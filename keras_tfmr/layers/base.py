@@ -68,12 +68,17 @@ class TransformerLayer(MaskingLayer):
 serialize = keras.saving.serialize_keras_object
 
 
-def maybe_deserialize(part):
+def optional_layer(name, part, such_as):
     """An argument that is a layer, a serialised layer or None, as a layer or None.
 
     A serialised one is not built: the layer that uses it will build it. Otherwise the paths of its
     weights would lack that layer and differ from the saved ones.
+
+    Raises:
+        TypeError: If it is anything else; the error names the layer `such_as`.
     """
-    if not isinstance(part, dict):
-        return part
-    return keras.saving.deserialize_keras_object({**part, "build_config": None})
+    if isinstance(part, dict):
+        return keras.saving.deserialize_keras_object({**part, "build_config": None})
+    if part is not None and not isinstance(part, keras.layers.Layer):
+        raise TypeError(f"`{name}` must be a layer such as {such_as}. Received: {part!r:.80}")
+    return part

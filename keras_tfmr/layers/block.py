@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import TransformerLayer, maybe_deserialize, serialize
+from keras_tfmr.layers.base import TransformerLayer, optional_layer, serialize
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward, activation_name
 from keras_tfmr.layers.normalization import norm_like
@@ -38,8 +38,8 @@ class Block(TransformerLayer):
         self.norm_first, self.gated = bool(norm_first), bool(gated)
         self.activation = activation_name(activation)
         # Serialised, because as layers they would be parts of this one; they are copied.
-        self.qk_norm_config = serialize(maybe_deserialize(qk_norm))
-        self.norm_config = serialize(maybe_deserialize(norm))
+        self.qk_norm_config = serialize(optional_layer("qk_norm", qk_norm, "RMSNormalization()"))
+        self.norm_config = serialize(optional_layer("norm", norm, "RMSNormalization()"))
 
     def block_options(self) -> dict[str, Any]:
         """The options of a layer, but those of `shared_options`."""
@@ -102,7 +102,9 @@ class Stack(Block):
         super().__init__(d_model, num_heads, dff, **options)
         self.num_layers = _checks.positive_int("num_layers", num_layers)
         self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
-        self.relative_positions = maybe_deserialize(relative_positions)
+        self.relative_positions = optional_layer(
+            "relative_positions", relative_positions, "RotaryPositions(key_dim=64)"
+        )
         self.norm = None  # post-norm layers end in a normalisation already
         if self.norm_first:
             self.norm = norm_like(self.norm_config, self.dtype_policy)

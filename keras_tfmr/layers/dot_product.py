@@ -44,7 +44,7 @@ def scaled_dot_product_attention(
     if mask is not None:
         mask = ops.convert_to_tensor(mask)
         _checks.broadcasts("mask", mask.shape, (*batch, length, keys))
-        mask = ops.cast(mask, "bool")
+        mask = _checks.as_bool("mask", mask)
     weights = ops.cast(masked_softmax(scores, mask), value.dtype)
     return ops.matmul(weights, value), weights
 

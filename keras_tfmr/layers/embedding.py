@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import MaskingLayer, maybe_deserialize, serialize
+from keras_tfmr.layers.base import MaskingLayer, optional_layer, serialize
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions
 
@@ -22,9 +22,9 @@ class Embedding(MaskingLayer):
     ) -> None:  # fmt: skip
         super().__init__(autocast=False, **kwargs)  # ids that come as floats must not be rounded
         self.d_model = _checks.positive_int("d_model", d_model)
-        self.positions = maybe_deserialize(positions) or SinusoidalPositions(
-            d_model, dtype=self.dtype_policy, name="positions"
-        )
+        self.positions = optional_layer(
+            "positions", positions, f"LearnedPositions(512, {d_model})"
+        ) or SinusoidalPositions(d_model, dtype=self.dtype_policy, name="positions")
         self.norm = None if norm is None else norm_like(norm, self.dtype_policy)
 
     def build(self, inputs_shape: Shape | None = None) -> None:
@@ -141,6 +141,11 @@ class PositionalEmbedding(Embedding):
             logits = logits + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (batch, length, self.vocab_size))
 
+    def compute_output_shape(self, inputs_shape: Shape) -> Any:
+        if len(inputs_shape) == 3:  # vectors, in reverse
+            return (*inputs_shape[:-1], self.vocab_size)
+        return (*inputs_shape, self.d_model)
+
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         if len(inputs.shape) == 3 or not self.mask_zero:  # vectors, in reverse
             return previous_mask
@@ -188,3 +193,6 @@ class AddPositions(Embedding):
     def call(self, x: Tensor) -> Nested:
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
         return self.add_positions(ops.cast(x, self.compute_dtype))  # [batch, length, d_model]
+
+    def compute_output_shape(self, x_shape: Shape) -> Any:
+        return x_shape

@@ -7,7 +7,7 @@ from keras import backend, ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import MaskingLayer, maybe_deserialize
+from keras_tfmr.layers.base import MaskingLayer, optional_layer
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -128,11 +128,7 @@ def norm_like(norm, dtype, name="norm"):
     Raises:
         TypeError: If `norm` is not a layer.
     """
-    norm = LayerNormalization() if norm is None else maybe_deserialize(norm)
-    if not isinstance(norm, keras.layers.Layer):
-        raise TypeError(
-            f"`norm` must be a normalisation layer, such as RMSNormalization(). Received: {norm!r}"
-        )
+    norm = optional_layer(name, norm, "RMSNormalization()") or LayerNormalization()
     if type(norm) in (LayerNormalization, RMSNormalization):
         return type(norm)(norm.epsilon, dtype=dtype, name=name)
     # Not for ours, because a config names its dtype policy by a function that imports TensorFlow.

@@ -156,6 +156,7 @@ class LearnedPositions(MaskingLayer):
         )
 
     def build(self, positions_shape: Shape | None = None) -> None:
+        _checks.not_built(self, "an embedding")
         self.embedding.build()
 
     def call(self, positions: Tensor) -> Nested:

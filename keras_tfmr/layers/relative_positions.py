@@ -163,6 +163,7 @@ class RelativePositionBias(PositionBias):
     def build(
         self, query_positions_shape: Shape | None = None, key_positions_shape: Shape | None = None
     ) -> None:
+        _checks.not_built(self, "a stack")
         self.table = self.add_weight(
             shape=(self.num_buckets, self.num_heads),
             initializer="zeros",

@@ -32,6 +32,9 @@ class FunctionalModel(keras.Model):
     ) -> None:
         super().__init__(inputs, outputs, name=name, **kwargs)
         self.config = config
+        if any(layer.dtype_policy.name == "mixed_float16" for layer in self.layers):
+            # `compile` scales the loss by this policy, which is else the global one.
+            self.dtype_policy = "mixed_float16"
 
     def get_config(self) -> dict[str, Any]:
         return {

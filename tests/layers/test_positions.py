@@ -101,6 +101,15 @@ def test_positions_of_ones_own():
     np.testing.assert_allclose(ones, 1, atol=1e-5)
 
 
+def test_an_embedding_at_each_step_of_time():
+    """`TimeDistributed` asks a layer for the shape of its output."""
+    layer, ids = PositionalEmbedding(20, 8), random_ids(2, 3, 5, vocab=20)
+    inputs = keras.Input((3, None), dtype="int32")
+    model = keras.Model(inputs, keras.layers.TimeDistributed(layer)(inputs))
+    expected = np.stack([to_numpy(layer(ids[:, i])) for i in range(3)], axis=1)
+    np.testing.assert_allclose(model(ids), expected, atol=1e-6)
+
+
 def test_ids_that_are_no_array_of_integers():
     layer = PositionalEmbedding(20, 8)
     with pytest.raises(TypeError, match=r"integers.*Received.*bool"):

@@ -76,7 +76,9 @@ def ids(place, right, vocab):
 MASK = np.ones((3, 6), bool)  # of no sequence here
 FLAT, NARROW = at(0, X[:, 0]), at(0, X[..., 1:])
 VECTORS, MASKED = FLAT + NARROW, FLAT + at("mask", MASK, np.ones((3, 5, 1), bool))
+ADDED = np.where(np.eye(5), 0, -np.inf)  # what other libraries add to the scores
 WHERE = at("attention_mask", np.ones((3, 5, 6), bool), np.ones((1,) * 5, bool))
+WHERE += at("attention_mask", ADDED, np.full((5, 5), math.nan), np.full((5, 5), 0.5))
 SELF = [*WHERE, *at("position_bias", random(5, 6)), *at("rotation", [random(5, 3)] * 2)]
 CONTEXTS, WIDTH = at(1, CONTEXT[0], CONTEXT[:1]) + at("context_mask", MASK), at(1, CONTEXT[..., 1:])
 SAME = at(1, X[:, 1:], X[:1], X[..., 1:])
@@ -109,7 +111,8 @@ WRONG = {
     "RelativePositionBias": PLACES + at(1, POSITIONS - 1, POSITIONS[None]),
     "positional_encoding": at(0, 0, 1.5) + at(1, 0) + at(2, 0, -1, math.nan, math.inf),
     "scaled_dot_product_attention":
-        at(0, X[:1], X[..., 1:], X[0]) + at(1, X) + at(2, X) + at("mask", np.ones((5, 3), bool)),
+        at(0, X[:1], X[..., 1:], X[0]) + at(1, X) + at(2, X)
+        + at("mask", np.ones((5, 3), bool), ADDED[:, :2]),
     "smoothed_cross_entropy": LABELLED + at(2, -0.1, 1.0, math.nan),
     **dict.fromkeys(["LabelSmoothedCrossEntropy", "TokenAccuracy", "Perplexity"], WEIGHTED),
     "NoamSchedule": at(0, -1),
@@ -155,6 +158,44 @@ def test_no_number_comes_of_an_argument_out_of_its_range(name):
     refuses(wrong)
     call(*right)
     refuses(wrong + WRONG_ONCE_BUILT.get(name, []))
+
+
+STACK = dict(num_layers=1, d_model=8, num_heads=2, dff=20)
+
+
+def shared_bias():
+    bias = layers.RelativePositionBias(2, bidirectional=True)
+    return [layers.Encoder(**STACK, relative_positions=bias)(X) for _ in range(2)]
+
+
+def shared_positions():
+    positions = layers.LearnedPositions(9, 8)
+    return [layers.PositionalEmbedding(20, 8, positions=positions)(IDS) for _ in range(2)]
+
+
+# What cannot be made, and what the error says.
+WRONG_KINDS = [
+    (
+        partial(layers.Encoder, **STACK, relative_positions="rotary"),
+        r"`relative_positions` must be a layer such as Rotary.*Received: 'rotary'",
+    ),
+    (
+        partial(layers.PositionalEmbedding, 20, 8, positions="learned"),
+        r"`positions` must be a layer such as LearnedPositions\(512, 8\)\. Received: 'learned'",
+    ),
+    (partial(layers.Encoder, **STACK, norm="rms"), "`norm` must be a layer.*Received: 'rms'"),
+    (partial(layers.EncoderLayer, 8, 2, 20, qk_norm=True), "`qk_norm`.*Received: True"),
+    (partial(layers.MultiHeadAttention, 2, 4, qk_norm=True), "`qk_norm`.*Received: True"),
+    (partial(layers.FeedForward, 8, 20, norm=layers.RMSNormalization), "`norm`.*Received: <class"),
+    (shared_bias, "belongs to a stack alone.*Received: 'relative_position_bias.*built already"),
+    (shared_positions, "belongs to an embedding alone.*Received: 'learned_positions.*built"),
+]
+
+
+@pytest.mark.parametrize("make, message", WRONG_KINDS)
+def test_an_argument_of_another_kind_is_named(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
 
 
 def sizes_beside(name, value):

@@ -44,6 +44,27 @@ MODELS = {  # inputs, a dtype policy, and what makes a model
 }
 
 
+SCALED = {
+    "translation": lambda: models.Transformer(TINY, dtype="mixed_float16"),
+    "language": lambda: models.TransformerLanguageModel(TINY, dtype="mixed_float16"),
+    "classifier": lambda: models.TransformerClassifier(TINY, 3, dtype="mixed_float16"),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_the_loss_is_scaled_in_float16(name, tmp_path):
+    """As Keras does it for models made under this policy; of clones and loaded models too."""
+    model = SCALED[name]()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for each in (model, keras.models.clone_model(model), loaded):
+        each.compile("adam")
+        assert isinstance(each.optimizer, keras.optimizers.LossScaleOptimizer)
+    exact = models.Transformer(TINY)
+    exact.compile("adam")
+    assert not isinstance(exact.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_loaded_in_a_fresh_process(name, fresh, tmp_path):
     """Under every policy the logits are float32, and the same over there."""
