@@ -3,10 +3,15 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import backend, ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
+
+# Labels may have these dtypes: under a `tf.distribute` strategy, Keras builds a loss on the mean of
+# the replicas' labels, a float. Smaller floats would round ids.
+WHOLE_FLOATS = ("float32", "float64")
 
 
 def smoothed_cross_entropy(labels: Tensor, logits: Tensor, label_smoothing: float = 0.0) -> Tensor:
@@ -15,7 +20,7 @@ def smoothed_cross_entropy(labels: Tensor, logits: Tensor, label_smoothing: floa
     (1 - ε) · NLL(label) + ε · mean over the vocabulary of NLL.
 
     Args:
-        labels: int tensor `[...]`.
+        labels: int tensor `[...]`, or whole numbers in float32 or float64.
         logits: Tensor `[..., vocab]`; the computation is in float32.
         label_smoothing: ε, in [0, 1).
 
@@ -101,7 +106,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
             float32.
 
     Call arguments:
-        y_true: int tensor `[batch, length]`, padded with 0.
+        y_true: int tensor `[batch, length]`, padded with 0; or whole numbers in float32 or float64.
         y_pred: float32 logits `[batch, length, vocab]`.
         sample_weight: Optional, not negative: `[batch]`, or broadcasts to `[batch, length]`.
 
@@ -157,7 +162,10 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
 
 def check_labels(labels, logits):
-    """Returns int32 labels `[...]`, ids that fit `logits` `[..., vocab]`, or raises an error."""
+    """Returns int32 labels `[...]`, ids that fit `logits` `[..., vocab]`, or raises an error.
+
+    In a graph, which cannot raise an error, a fraction becomes -1, which is out of range.
+    """
     labels = ops.convert_to_tensor(labels)
     shape, expected = tuple(labels.shape), tuple(logits.shape[:-1])
     fits = len(shape) == len(expected) and all(
@@ -169,7 +177,12 @@ def check_labels(labels, logits):
             f"labels of shape {shape}, logits of shape {tuple(logits.shape)}"
         )
     dtype = backend.standardize_dtype(labels.dtype)
-    if "int" not in dtype:
+    if dtype in WHOLE_FLOATS:
+        numbers = _checks.known(labels)
+        if numbers is not None and (numbers != np.floor(numbers)).any():
+            raise TypeError("Labels must be integers (token ids). Received: fractions")
+        labels = ops.where(labels == ops.floor(labels), labels, -1)  # in a graph, out of range
+    elif "int" not in dtype:
         raise TypeError(f"Labels must be integers (token ids). Received: dtype {dtype}")
     _checks.in_range("labels", labels, 0, logits.shape[-1])
     return ops.cast(labels, "int32")

@@ -98,6 +98,23 @@ def test_a_label_out_of_its_range_trains_nothing_in_a_graph(bad):
         assert np.isnan(to_numpy(compiled(values)(labels, logits))[0, 1])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_whole_floats_are_labels_and_fractions_are_not(dtype):
+    """Keras hands float64 to build on under a `tf.distribute` strategy, whatever the labels are."""
+    logits, labels = logits_and_labels()
+    loss, floats = LabelSmoothedCrossEntropy(0.1), labels.astype(dtype)
+    in_graph = loss if keras.backend.backend() == "torch" else compiled(loss)
+    for function in (loss, in_graph):
+        np.testing.assert_allclose(function(floats, logits), loss(labels, logits), rtol=1e-6)
+    floats[0, 0] += 0.5
+    with pytest.raises(TypeError, match=r"must be integers.*Received: fractions"):
+        loss(floats, logits)
+    with pytest.raises(TypeError, match="Received: dtype bfloat16"):  # which holds no id of 257
+        loss(ops.cast(labels, "bfloat16"), logits)
+    if in_graph is not loss:
+        assert np.isnan(to_numpy(in_graph(floats, logits)))
+
+
 def test_no_real_token():
     loss = LabelSmoothedCrossEntropy(0.1)
     labels = np.zeros((2, 3), "int32")
