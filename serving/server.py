@@ -6,17 +6,22 @@
 
 It serves the newest version under a folder over gRPC and REST, as TensorFlow Serving does. PRESET,
 a run or a published model, is exported into a temporary folder first. Use it to try a model out and
-for tests; in production, use TensorFlow Serving itself (serving/deploy). Exit status: 0 after
-Ctrl-C or SIGTERM, 130 or 143 if it did not serve yet, 1 if it could not start, 2 wrong arguments.
+for tests; in production, use TensorFlow Serving itself (serving/deploy).
+
+After Ctrl-C or SIGTERM, the requests that it has taken have 30 seconds to finish; a second signal
+ends it at once. Exit status: 0 after a signal, 130 or 143 if it did not serve yet, 1 if it could
+not start, 2 wrong arguments.
 """
 
 import argparse
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,8 +33,8 @@ from keras_tfmr.compat import usable_cores
 
 MAX_REQUEST_BYTES = 64 << 20
 REST_TIMEOUT = 30  # seconds that a run for REST may take; callers over gRPC have their own limit
-POLL = 1  # seconds between looks for a newer version
-GRACE = 5  # seconds in which requests can finish after a signal
+POLL = 1  # seconds between looks for another version
+GRACE = 30  # seconds in which requests can finish after a signal: as long as they may take
 
 
 def parse_arguments(arguments=None):
@@ -56,16 +61,40 @@ def parse_arguments(arguments=None):
 def main(arguments=None):
     """Runs the server; returns its exit status."""
     options = parse_arguments(arguments)
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        try:  # before what takes long
+            rpc_port = stack.enter_context(reserved(options.host, options.port))
+            rest_port = stack.enter_context(reserved(options.host, options.rest_api_port))
+        except OSError as error:
+            print(f"server.py: error: {error}", file=sys.stderr)
+            return 1
+        folder = options.model_base_path
         if options.preset:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
             export = [sys.executable, pathlib.Path(__file__).with_name("export.py"), options.preset]
             export += ["--output", folder, "--no_check"]  # in a process, whose memory is free again
             if status := subprocess.run(export, stdout=subprocess.DEVNULL).returncode:
                 return status
-        return serve(options, options.model_base_path or folder)
+        return serve(options, folder, rpc_port, rest_port)
 
 
-def serve(options, base_path):
+def reserved(host, port):
+    """A socket with a port of an address, 0 for any free one, that refuses connections yet.
+
+    An OSError if the address is not of this machine, or another server has the port.
+    """
+    family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    own = socket.socket(family, kind)
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after an earlier server
+    try:
+        own.bind(address)
+    except OSError as error:
+        own.close()
+        raise OSError(error.errno, f"{host}:{port}: {error.strerror}") from error
+    return own
+
+
+def serve(options, base_path, rpc_port, rest_port):
     """Loads the newest version, then serves until a signal; returns the exit status."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -76,32 +105,36 @@ def serve(options, base_path):
 
     versions = Versions(options.model_name, base_path, load)
     try:
-        versions.load_newest()
-        return asyncio.run(listen(versions, options))
+        versions.follow()
+        return asyncio.run(listen(versions, options.host, rpc_port, rest_port))
     except Exception as error:
         print(f"server.py: error: {error}", file=sys.stderr)
         return 1
 
 
-async def listen(versions, options):
-    """Answers requests, and looks for newer versions, until a signal; returns 0."""
+async def listen(versions, host, rpc_port, rest_port):
+    """Answers requests at reserved ports, and follows the versions, until a signal; returns 0."""
     from serving.devserver import grpc_api, rest_api
 
     pool = concurrent.futures.ThreadPoolExecutor(usable_cores())  # of both protocols
     rpc = grpc_api.server_of(versions, pool, MAX_REQUEST_BYTES)
-    port = rpc.add_insecure_port(f"{options.host}:{options.port}")
+    port = rpc_port.getsockname()[1]
+    rpc_port.close()  # gRPC takes no sockets
+    rpc.add_insecure_port(f"{host}:{port}")
     rpc.start()
     app = rest_api.RestApi(versions, pool, REST_TIMEOUT).application(MAX_REQUEST_BYTES)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE)
     await runner.setup()
-    await web.TCPSite(runner, options.host, options.rest_api_port).start()
+    await web.SockSite(runner, rest_port).start()
     threading.Thread(target=versions.watch, args=(POLL,), daemon=True).start()
-    stop = asyncio.Event()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    rest = f"http://{options.host}:{runner.addresses[0][1]}/v1/models/{versions.name}"
-    print(f"gRPC on {options.host}:{port}, REST on {rest}", flush=True)
+        loop.add_signal_handler(number, stop.set)
+    rest = f"http://{host}:{rest_port.getsockname()[1]}/v1/models/{versions.name}"
+    print(f"gRPC on {host}:{port}, REST on {rest}", flush=True)
     await stop.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)  # a second one ends the process
     rpc.stop(GRACE)
     await runner.cleanup()
     rpc.wait_for_termination(GRACE)
@@ -109,6 +142,8 @@ async def listen(versions, options):
 
 
 if __name__ == "__main__":
+    # TensorFlow imports Keras, which a server has no use for: it takes a second and 100 MB.
+    sys.modules["keras"] = None
     # As Ctrl-C is, an exception, which ends the export and removes the temporary folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:

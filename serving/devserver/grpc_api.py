@@ -7,6 +7,7 @@ from tensorflow_serving.apis import model_service_pb2_grpc as model_service
 from tensorflow_serving.apis import predict_pb2
 from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_service
 
+from .inputs import from_proto
 from .session import code_and_text, signature_of
 
 
@@ -48,7 +49,8 @@ def predicted(versions, request, timeout):
         raise ValueError(f"{name} has the inputs {wanted}. Received: {given}")
     if unknown := set(request.output_filter) - signature.outputs.keys():
         raise ValueError(f"{name} has the outputs {sorted(signature.outputs)}. Received: {unknown}")
-    inputs = {key: tf.make_ndarray(proto) for key, proto in request.inputs.items()}
+    infos = signature.inputs
+    inputs = {key: from_proto(key, request.inputs[key], infos[key]) for key in infos}
     outputs = session.run(name, inputs, [*request.output_filter] or None, timeout)
     answer = predict_pb2.PredictResponse()
     for key, array in outputs.items():

@@ -1,14 +1,13 @@
 """The REST API: predictions and the model's status, with TensorFlow Serving's paths and JSON."""
 
 import asyncio
-import base64
 import json
 
 import numpy as np
-import tensorflow as tf
 from aiohttp import web
 from grpc import StatusCode
 
+from .inputs import from_json
 from .session import code_and_text, signature_of
 
 # Of TensorFlow Serving's table. Codes that are not listed are faults of the server: 500.
@@ -77,10 +76,7 @@ def predicted(session, body, timeout):
     name = str(document.get("signature_name") or "serving_default")
     infos = signature_of(session, name).inputs
     columns = columns_of(document, infos.keys())
-    inputs = {}
-    for key, info in infos.items():
-        proto = tf.make_tensor_proto(without_base64(columns[key]), info.dtype)
-        inputs[key] = tf.make_ndarray(proto)
+    inputs = {key: from_json(key, columns[key], info) for key, info in infos.items()}
     outputs = session.run(name, inputs, None, timeout)
     answer = {key: lists_of(array) for key, array in outputs.items()}
     if "instances" in document and len(outputs) > 1:
@@ -110,14 +106,6 @@ def by_name(value, names):
         wanted = sorted(names)
         raise ValueError(f"Expected an object with the inputs {wanted}. Received: {value!r:.80}")
     return value
-
-
-def without_base64(value):
-    """Nested lists with bytes for the objects {"b64": …}."""
-    if isinstance(value, list):
-        return [without_base64(item) for item in value]
-    is_object = isinstance(value, dict) and value.keys() == {"b64"}
-    return base64.b64decode(value["b64"], validate=True) if is_object else value
 
 
 def lists_of(array):

@@ -37,6 +37,8 @@ def code_and_text(error):
     """The gRPC status code and the sentence for an exception, cut as TensorFlow Serving does."""
     if isinstance(error, tf.errors.OpError):
         return STATUS_CODES[error.error_code], error.message[:1024]
-    if isinstance(error, TypeError | ValueError):  # of a request that cannot be read
+    if isinstance(error, RecursionError):
+        return grpc.StatusCode.INVALID_ARGUMENT, "the JSON is nested too deep"
+    if isinstance(error, OverflowError | TypeError | ValueError):  # of what cannot be read
         return grpc.StatusCode.INVALID_ARGUMENT, str(error)[:1024]
     return grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"[:1024]

@@ -14,12 +14,16 @@ log = logging.getLogger("devserver")
 
 @dataclasses.dataclass
 class Version:
-    """One version: its number and state, its `SavedSession` while it serves, why it failed."""
+    """One version: its number and state, its `SavedSession` while it serves, why it failed.
+
+    `files` are those that it was loaded from: see `files_of`.
+    """
 
     number: int
     state: str = "LOADING"  # "AVAILABLE", "END": as TensorFlow Serving reports them
     session: object = None
     error: Exception | None = None
+    files: object = None
 
 
 class Versions:
@@ -32,45 +36,61 @@ class Versions:
         self.name, self._base_path, self._load = name, pathlib.Path(base_path), load
         self._versions = {}  # by their numbers
 
-    def load_newest(self):
-        """Loads the newest version, which then replaces the one that serves.
+    def follow(self):
+        """Serves the newest version that has a folder; what served goes on until that has loaded.
 
-        If that fails, the one before goes on serving, and the new one is not tried again.
+        A version that fails to load is tried again when its files have changed, as those of one
+        that is still being copied. Without any folder, nothing is served.
 
         Raises:
             tf.errors.NotFoundError: No folder has a number as its name.
             Exception: Whatever loading fails with.
         """
-        folders = self._base_path.glob("*/")
-        numbered = {int(f.name): f for f in folders if f.name.isascii() and f.name.isdigit()}
-        if not numbered:
+        folders = self._folders()
+        if not folders:
+            self._end()
             text = f"{self._base_path} has no version: a folder named by a number"
             raise tf.errors.NotFoundError(None, None, text)
-        number = max(numbered)
-        known = self._versions.get(number)
-        if known and (known.session or known.error):
+        number = max(folders)
+        version = self._versions.setdefault(number, Version(number))
+        if version.session or (version.error and version.files == files_of(folders[number])):
             return
-        version = self._versions[number] = Version(number)
+        version.state, version.error = "LOADING", None
+        version.files = files_of(folders[number])
         try:
-            version.session = self._load(numbered[number])
+            version.session = self._load(folders[number])
         except Exception as error:
             version.state, version.error = "END", error
             raise
         version.state = "AVAILABLE"
         log.info("Serving version %d of %s", number, self.name)
-        for other in self._versions.values():
-            if other is not version and other.session:
+        self._end(but=version)
+
+    def _folders(self):
+        """{number: folder} of the versions; TensorFlow Serving's numbers have 64 bits."""
+        folders = self._base_path.glob("*/")
+        numbered = {int(f.name): f for f in folders if f.name.isascii() and f.name.isdigit()}
+        return {number: folder for number, folder in numbered.items() if number < 2**63}
+
+    def _end(self, but=None):
+        """Serves no version any more, except one."""
+        for version in self._versions.values():
+            if version is not but and version.session:
                 # The session is freed when the last request that uses it has its answer.
-                other.session, other.state = None, "END"
+                version.session, version.state = None, "END"
 
     def watch(self, seconds):
-        """Looks for a newer version every `seconds` seconds, without end."""
+        """Follows the folder every `seconds` seconds, without end."""
+        before = None
         while True:
             time.sleep(seconds)
             try:
-                self.load_newest()
+                self.follow()
+                before = None
             except Exception as error:
-                log.warning("No newer version: %s", first_lines(error))
+                if (said := first_lines(error)) != before:
+                    log.warning("No other version: %s", said)
+                before = said
 
     def listed(self, name, number=None):
         """The `Version`s of a model, newest first, or the one with a number; an error if none."""
@@ -89,3 +109,9 @@ class Versions:
         asked = "" if number is None else f" with number {number}"
         text = f"No version{asked} of model {name} is available"
         raise tf.errors.NotFoundError(None, None, text)
+
+
+def files_of(folder):
+    """The set of the files in a folder, each with its size and the time of its last change."""
+    found = ((file, file.stat()) for file in folder.rglob("*"))
+    return {(file, stat.st_size, stat.st_mtime_ns) for file, stat in found}

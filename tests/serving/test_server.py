@@ -1,6 +1,5 @@
 """The development server over gRPC, by the official stubs, and over REST; its versions."""
 
-import asyncio
 import os
 import signal
 import socket
@@ -17,8 +16,11 @@ import pytest
 import server_process
 import tensorflow as tf
 from server_process import SERVER, ServerProcess, request
+from tensorflow.core.framework.tensor_pb2 import TensorProto
+from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest, ModelVersionStatus
 
+from keras_tfmr.compat import usable_cores
 from keras_tfmr.export import warmup
 from serving import export
 from serving import server as command
@@ -29,6 +31,7 @@ from serving.devserver.versions import Versions
 MODEL = "/v1/models/default"
 PREDICT = f"{MODEL}:predict"
 STATES = ModelVersionStatus.State
+ANY_PORTS = ("--port=0", "--rest_api_port=0")
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +99,19 @@ WRONG_OVER_REST = [
     (PREDICT, {"inputs": ["a"], "instances": ["a"]}, 400, "either"),
     (PREDICT, {"instances": "a"}, 400, "list of rows"),
     (PREDICT, {"instances": [{"other": "a"}]}, 400, "['text']. Received: {'other'"),
-    (PREDICT, {"inputs": [1]}, 400, "Expected string, but got 1"),
+    (PREDICT, {"inputs": [1]}, 400, "text: expected string. Received: 1"),
     (PREDICT, {"inputs": [["a"], []]}, 400, "dense"),
+    (PREDICT, {"inputs": ["a", ["b"]]}, 400, "dense"),
+    (PREDICT, {"inputs": ["a"] * 65}, 400, "at most 64 texts in a request. Received: 65"),
+    (PREDICT, {"instances": ["a"] * 65}, 400, "at most 64 texts"),
+    (PREDICT, {"inputs": [1 << 40], "signature_name": "slow"}, 400, "out of bounds for int32"),
+    (
+        PREDICT,
+        {"inputs": [True], "signature_name": "slow"},
+        400,
+        "ms: expected int32. Received: True",
+    ),
+    (PREDICT, b'{"inputs": ' + b"[" * 100_000, 400, "too deep"),
     (PREDICT, {"inputs": [{"b64": "?"}]}, 400, "base64"),
     (PREDICT, {"inputs": {}, "signature_name": "types"}, 400, "'long'"),
     (PREDICT, {"inputs": ["a"], "signature_name": "none"}, 400, '"none" not found'),
@@ -118,9 +132,31 @@ def test_what_is_wrong_over_rest(server, path, body, status, text):
 
 
 ONE = tf.make_tensor_proto([1])
+
+
+def claiming(dtype=tf.string.as_datatype_enum, sizes=(1,), **values):
+    """A TensorProto that says of itself what need not be so."""
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=size) for size in sizes])
+    return TensorProto(dtype=dtype, tensor_shape=shape, **values)
+
+
 WRONG_OVER_GRPC = [
     (request(text=["a"], other=["a"]), "INVALID_ARGUMENT", "['text']. Received: ['other', 'text']"),
     (request(text=ONE), "INVALID_ARGUMENT", "string"),
+    (request(text=["a"] * 65), "INVALID_ARGUMENT", "at most 64 texts in a request. Received: 65"),
+    (
+        request(text=claiming(sizes=[2, 10**9], string_val=[b"a", b"b"])),
+        "INVALID_ARGUMENT",
+        "expected 2000000000 values, as its shape has. Received: 2",
+    ),
+    (
+        request("pair", number=[1], vector=claiming(tf.float32.as_datatype_enum, [1, 1 << 62])),
+        "INVALID_ARGUMENT",
+        "Received: 0",
+    ),
+    (request(text=claiming(sizes=[-1], string_val=[b"a"])), "INVALID_ARGUMENT", "known sizes"),
+    (request(text=claiming(20)), "INVALID_ARGUMENT", "data type 7 (string). Received: 20"),
+    (request(text=claiming(999)), "INVALID_ARGUMENT", "Received: 999"),
     (request(text=["a"], output_filter=["none"]), "INVALID_ARGUMENT", "['bytes', 'text']"),
     (request(text=["a"], label="stable"), "INVALID_ARGUMENT", "version label: stable"),
     (request("pair", number=[1, 2], vector=[[1.0]] * 3), "INVALID_ARGUMENT", "shapes"),
@@ -171,7 +207,7 @@ class Session:
 
 
 def load_unless_broken(path):
-    if path.name == "3":
+    if path.name == "3" and not (path / "whole").exists():
         raise ValueError("broken")
     return Session()
 
@@ -186,12 +222,12 @@ def test_versions_come_and_go(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "9").touch()
     with pytest.raises(tf.errors.NotFoundError, match="no version"):
-        versions.load_newest()
+        versions.follow()
     (tmp_path / "1").mkdir()
-    versions.load_newest()
+    versions.follow()
     number, session = versions.serving("m")
     (tmp_path / "00000002").mkdir()
-    versions.load_newest()
+    versions.follow()
     assert number == 1 and versions.serving("m")[0] == versions.serving("m", 2)[0] == 2
     assert states() == {2: "AVAILABLE", 1: "END"} and [*states()] == [2, 1]
     with pytest.raises(tf.errors.NotFoundError):
@@ -201,14 +237,25 @@ def test_versions_come_and_go(tmp_path):
     assert gone() is None
     (tmp_path / "3").mkdir()
     with pytest.raises(ValueError, match="broken"):
-        versions.load_newest()
-    versions.load_newest()  # not tried again
+        versions.follow()
+    versions.follow()  # not tried again
     assert states() == {3: "END", 2: "AVAILABLE", 1: "END"} and versions.serving("m")[0] == 2
     assert str(versions.listed("m", 3)[0].error) == "broken"
     (tmp_path / "3").rmdir()
     (tmp_path / "00000002").rmdir()
-    versions.load_newest()
+    versions.follow()
     assert states() == {3: "END", 2: "END", 1: "AVAILABLE"}
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "whole").touch()  # of a copy that has ended
+    (tmp_path / ("9" * 20)).mkdir()
+    versions.follow()
+    assert states() == {3: "AVAILABLE", 2: "END", 1: "END"}
+    (tmp_path / "3" / "whole").unlink()
+    (tmp_path / "3").rmdir()
+    (tmp_path / "1").rmdir()
+    with pytest.raises(tf.errors.NotFoundError, match="no version"):
+        versions.follow()
+    assert {*states().values()} == {"END"}
 
 
 def test_a_version_whose_warm_up_fails_does_not_load(tmp_path):
@@ -219,17 +266,15 @@ def test_a_version_whose_warm_up_fails_does_not_load(tmp_path):
 
 
 def test_what_cannot_be_served_stops_the_start(tmp_path, capsys):
-    options = command.parse_arguments([f"--model_base_path={tmp_path}", "--port=0"])
-    assert command.serve(options, tmp_path) == 1
+    """A taken port before anything is loaded."""
+    words = [f"--model_base_path={tmp_path}", "--port=0"]
+    assert command.main([*words, "--rest_api_port=0"]) == 1
     assert f"{tmp_path} has no version" in capsys.readouterr().err
-    versions = Versions("m", tmp_path, load_unless_broken)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        options.rest_api_port = taken.getsockname()[1]
-        with pytest.raises(OSError, match="in use"):
-            asyncio.run(command.listen(versions, options))
-        options.port = options.rest_api_port
-        with pytest.raises(RuntimeError, match="bind"):
-            asyncio.run(command.listen(versions, options))
+        port = taken.getsockname()[1]
+        for which in ("port", "rest_api_port"):
+            assert command.main([*words, f"--{which}={port}"]) == 1
+            assert f"127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
 
 
 def test_a_preset_is_exported_and_served(monkeypatch):
@@ -241,14 +286,31 @@ def test_a_preset_is_exported_and_served(monkeypatch):
 
     served = []
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(command, "serve", lambda _, folder: served.extend(Path(folder).iterdir()))
-    command.main(["runs/mine"])
+    monkeypatch.setattr(
+        command, "serve", lambda _, folder, *ports: served.extend(Path(folder).iterdir())
+    )
+    command.main(["runs/mine", *ANY_PORTS])
     assert [path.name for path in served] == ["1"] and not served[0].exists()
+
+
+@pytest.mark.ci
+def test_what_waits_at_a_signal_is_answered_too(folder):
+    """Of each core six requests, one after another, of a second each."""
+    with ServerProcess(folder) as server:
+        calls = [
+            server.prediction.Predict.future(request("slow", ms=[1000]), timeout=60)
+            for _ in range(6 * usable_cores())
+        ]
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGTERM)
+        assert all(call.result().outputs["version"].int_val for call in calls)
+        assert server.process.wait(5) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_export_of_a_preset(tmp_path, number):
-    words, environment = [sys.executable, SERVER, "a preset"], {**os.environ, "TMPDIR": tmp_path}
+    words = [sys.executable, SERVER, "a preset", *ANY_PORTS]
+    environment = {**os.environ, "TMPDIR": tmp_path}
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment) as process:
         while not (children := psutil.Process(process.pid).children()):
             assert process.poll() is None
