@@ -4,7 +4,8 @@ import collections
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import grpc
@@ -25,6 +26,12 @@ STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOAD
 
 REQUESTS = 4  # that wait for their answers at the same time: they fill the server's queue
 EXPLAINED = 8  # most texts of a request of `explain`, whose answers are large
+PAUSES = (
+    0.5,
+    1.0,
+    1.5,
+    2.0,
+)  # seconds before a request is sent again to a server that is unavailable
 
 
 class ServingClient:
@@ -37,8 +44,8 @@ class ServingClient:
 
     A list is sent in batches, four of them at a time. If one fails, the call raises a
     `ServingError`, whose subclass says why; it names the texts of the batch and holds the answers
-    to those before. While the server is unavailable, as while it starts, gRPC sends a request up to
-    five times, over some 15 seconds, within the timeout.
+    to those before. While the server is unavailable, a request is sent again up to four times, over
+    5 seconds and within the timeout; the error then has the cause, such as a refused connection.
 
     Args:
         server: `HOST:PORT`, or `dns:///NAME:PORT`.
@@ -89,7 +96,8 @@ class ServingClient:
         self._spec = serving_pb2.ModelSpec(name=model, version_label=label)
         if version is not None:
             self._spec.version.value = version
-        options = _channel_options(server, retry)
+        self._retry = retry
+        options = _channel_options(server)
         if credentials is None:
             self._channel = grpc.insecure_channel(server, options)
         else:
@@ -118,10 +126,9 @@ class ServingClient:
     def status(self) -> list[tuple[int, str, str]]:
         """The versions of the model on the server: a list of (version, state, message)."""
         request = serving_pb2.GetModelStatusRequest(model_spec=self._spec)
-        call = self._get_status.future(request, timeout=self.timeout, metadata=self._metadata())
         return [
             (one.version, STATES.get(one.state, "UNKNOWN"), one.status.error_message)
-            for one in self._result(call).model_version_status
+            for one in self._result(self._call(self._get_status, request)).model_version_status
         ]
 
     def translate(self, texts: Iterable[Text]) -> list[answers.Translation]:
@@ -191,7 +198,7 @@ class ServingClient:
         """The answers to inputs with one value for each text, in requests of bounded size."""
         size = min(self.batch_size, most or self.batch_size)
         count = len(next(iter(inputs.values())))
-        waiting: collections.deque[tuple[slice, Any]] = collections.deque()  # rows and their calls
+        waiting: collections.deque[tuple[slice, _Call]] = collections.deque()  # by their rows
         found: list[Answer] = []
         try:
             for start in range(0, count, size):
@@ -210,12 +217,12 @@ class ServingClient:
         return found
 
     def _sent(self, signature, inputs, rows):
-        """The future of the answer to some rows of the inputs."""
+        """The call that asks for the answer to some rows of the inputs."""
         request = serving_pb2.PredictRequest(model_spec=self._spec)
         request.model_spec.signature_name = signature.name
         for name, values in inputs.items():
             request.inputs[name].CopyFrom(tensors.to_proto(values[rows], signature.inputs[name]))
-        return self._predict.future(request, timeout=self.timeout, metadata=self._metadata())
+        return self._call(self._predict, request)
 
     def _received(self, signature, rows, call, count):
         """The answers to some rows of `count`."""
@@ -231,8 +238,16 @@ class ServingClient:
             raise ServingError(f"{where}{self.server}: {what}") from error
         return found
 
+    def _call(self, method, request):
+        """The call of a method with a request."""
+
+        def send(seconds):
+            return method.future(request, timeout=seconds, metadata=self._metadata())
+
+        return _Call(send, self.timeout, PAUSES if self._retry else ())
+
     def _result(self, call, where=""):
-        """The message that a future brings."""
+        """The message that a call brings."""
         try:
             return call.result()
         except grpc.RpcError as error:
@@ -250,22 +265,48 @@ class ServingClient:
         return [*self.headers.items()]
 
 
-def _channel_options(server, retry):
+class _Call:
+    """A request under way, which is sent again while the server is unavailable.
+
+    gRPC's own retries would end with DEADLINE_EXCEEDED, and hide the cause.
+
+    Args:
+        send: A function from the seconds that an answer may take to its future.
+        timeout: The seconds that all of it may take.
+        pauses: Seconds before each time that it is sent again.
+    """
+
+    def __init__(self, send: Callable[[float], Any], timeout: float, pauses: Iterable[float]):
+        self._send, self._pauses = send, pauses
+        self._deadline = time.monotonic() + timeout
+        self._future = send(timeout)
+
+    def cancel(self) -> None:
+        self._future.cancel()
+
+    def result(self) -> Any:
+        """The message that answers; the last `grpc.RpcError` if there is none."""
+        for pause in self._pauses:
+            try:
+                return self._future.result()
+            except grpc.RpcError as error:
+                left = self._deadline - time.monotonic() - pause
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or left <= 0:
+                    raise
+                time.sleep(pause)
+                self._future = self._send(left)
+        return self._future.result()
+
+
+def _channel_options(server):
     """Options that differ from gRPC's defaults, and why."""
-    config = {
-        # A name with several addresses, such as a headless service: requests go to each in turn.
-        "loadBalancingConfig": [{"round_robin": {}}],
-        "methodConfig": [{"name": [{}], "retryPolicy": {  # of all methods; gRPC allows five times
-            "maxAttempts": 5, "initialBackoff": "1s", "backoffMultiplier": 2, "maxBackoff": "8s",
-            "retryableStatusCodes": ["UNAVAILABLE"],
-        }}],
-    }  # fmt: skip
+    # A name with several addresses, such as a headless service: requests go to each in turn.
+    config = {"loadBalancingConfig": [{"round_robin": {}}]}
     own = server.startswith(("localhost:", "127.0.0.1:", "[::1]:"))
     return [
         # The default is 4 MiB, less than the attention of a batch of long sentences.
         ("grpc.max_receive_message_length", -1),
         ("grpc.service_config", json.dumps(config)),
-        ("grpc.enable_retries", int(retry)),
         # A server that comes is found at the next attempt, not minutes later.
         ("grpc.max_reconnect_backoff_ms", 1000),
         # No proxy of the environment reaches this machine under these names.

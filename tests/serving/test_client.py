@@ -34,6 +34,7 @@ from keras_tfmr.client import (
     serving_pb2,
     tensors,
 )
+from keras_tfmr.client import client as client_module
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = "x" * (LONGEST + 1)
@@ -189,12 +190,25 @@ def test_a_server_that_is_away_is_asked_again(stub):
         bound.bind(("127.0.0.1", 0))
         server = f"127.0.0.1:{bound.getsockname()[1]}"
         with ServingClient(server) as client, ServingClient(server, retry=False) as impatient:
-            with pytest.raises(UnavailableError, match=f"{server} does not answer"):
+            with pytest.raises(UnavailableError, match=f"{server} does not answer.*refused"):
                 impatient.translate(["a"])
             asked = pool.submit(client.translate, ["a"])
             time.sleep(0.3)
             with serving(stub, bound.getsockname()[1]):
                 assert asked.result() == ["A"] and len(stub.requests) == 3
+
+
+@pytest.mark.parametrize("timeout", [0.3, 3600])
+def test_a_refused_connection_is_said_whatever_the_timeout(timeout, monkeypatch):
+    monkeypatch.setattr(client_module, "PAUSES", (0.1, 0.1, 0.2))
+    with socket.socket() as bound:  # which does not listen
+        bound.bind(("127.0.0.1", 0))
+        server, start = f"127.0.0.1:{bound.getsockname()[1]}", time.monotonic()
+        with ServingClient(server, timeout=timeout) as client:
+            for ask in (lambda: client.translate(["a"] * 99), client.status):
+                with pytest.raises(UnavailableError, match=r"Connection refused.*UNAVAILABLE"):
+                    ask()
+        assert time.monotonic() - start < 5
 
 
 def test_timeout_and_close_end_a_call():
