@@ -49,10 +49,10 @@ def train(*words, text=False):
     return script.main([str(word) for word in words])
 
 
-def start(*words, script="training/train_pt_en.py", **environment):
-    """Runs the command in a process of its own."""
+def start(*words, script=("training/train_pt_en.py",), **environment):
+    """Runs the command in a process of its own, or a program: ("-c", its text)."""
     return subprocess.Popen(
-        [sys.executable, script, *map(str, words)], cwd=ROOT, env={**os.environ, **environment},
+        [sys.executable, *script, *map(str, words)], cwd=ROOT, env={**os.environ, **environment},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 

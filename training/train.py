@@ -52,15 +52,11 @@ def train(settings):
     prepare_backend()
     keras.utils.set_random_seed(settings.seed)
     folder, workers = RunFolder(settings.output), connect(settings)
-    try:
-        with run_lock(folder) if workers.chief else contextlib.nullcontext():
-            run = begin(settings, folder, workers)
-            state = fit(run, make_model(run), started)
-            if workers.chief:
-                finish(run, state)
-    except KeyboardInterrupt:
-        print("\nStopped. Run the same command to resume.", file=sys.stderr)
-        raise
+    with run_lock(folder) if workers.chief else contextlib.nullcontext():
+        run = begin(settings, folder, workers)
+        state = fit(run, make_model(run), started)
+        if workers.chief:
+            finish(run, state)
 
 
 def begin(asked, folder, workers):

@@ -10,7 +10,7 @@ After an interruption, run the same command again to resume.
 if __name__ == "__main__":
     from training.command.scripts import begin_quietly
 
-    begin_quietly()
+    begin_quietly("Stopped. Run the same command to resume.")
 
 import sys
 

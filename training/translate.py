@@ -207,7 +207,7 @@ def write_translations(lines, output, translate, token_counts, options):
             done += len(texts)
             if sys.stderr.isatty():
                 print(f"\r{done:,} lines", end="", file=sys.stderr, flush=True)
-    finally:  # after an error or Ctrl-C, nothing waits for batches under way
+    finally:  # after an error, nothing waits for batches under way
         pool.shutdown(wait=False, cancel_futures=True)
     seconds = time.monotonic() - began
     print(f"\r{done:,} lines, {done / seconds:,.1f} a second", file=sys.stderr)

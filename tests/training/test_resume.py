@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from tiny_runs import TINY, finished, history, last_arrays, start, train, write_pairs
 
-from training.command import process
 from training.run import report
-from training.run.callbacks import History
 
 
 def newest_step(run):
@@ -29,8 +27,23 @@ def check_same(whole, stopped):
     assert rows[0] == rows[1]
 
 
+# The script, which gets a signal in the middle of a row, ten updates after a given one.
+WITHIN_A_ROW = """
+import runpy, signal, sys
+import keras
+
+def on_train_batch_end(self, batch, logs=None):
+    if batch == 3 and self.model.optimizer.iterations > before + 10:
+        signal.raise_signal(signal.SIGINT)
+
+before = int(sys.argv.pop(1))
+keras.callbacks.TensorBoard.on_train_batch_end = on_train_batch_end
+runpy.run_path("training/train_pt_en.py", run_name="__main__")
+"""
+
+
 def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch, capfd, optimized):
-    """Killed, then stopped by Ctrl-C within a row, in a process that has built other models."""
+    """Killed, then stopped by Ctrl-C; at last in a process that has built other models."""
     monkeypatch.setattr(report, "finish", lambda *arguments: None)  # validations count
     run = tmp_path / "run"
     words = ("--config", whole / "config.json", "--output", run, "--no_export")
@@ -43,36 +56,37 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch
     finished(killed, -signal.SIGKILL)
     before = newest_step(run)
 
-    def interrupt(self, batch, logs=None):
-        if batch == 3 and self.state.step > before + 10:
-            signal.raise_signal(signal.SIGINT)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(History, "on_train_batch_end", interrupt)
-        assert train(*words) == 128 + signal.SIGINT
-    assert "Run the same command to resume" in capfd.readouterr().err
-    assert before < newest_step(run) < 60 and newest_step(run) % 10 == 0
+    stopped = start(before, *words, script=("-c", WITHIN_A_ROW), KERAS_BACKEND="tensorflow")
+    said = finished(stopped, 128 + signal.SIGINT)
+    assert said.endswith("Stopped. Run the same command to resume.\n")
+    assert newest_step(run) == before + 10 < 60
     assert train(*words) == 0
     assert f"Resuming from update {before + 10}" in capfd.readouterr().out
     check_same(whole, run)
 
 
-@pytest.mark.parametrize("number", process.STOPPING)
-def test_a_signal_ends_a_command_and_its_contexts_and_a_second_one_the_process(number):
-    left, before = [], {other: signal.getsignal(other) for other in process.STOPPING}
+# The script, which gets a signal where any exception is swallowed, as in TensorFlow's conversions.
+WHILE_BUILDING = """
+import runpy, signal
+from keras_tfmr.layers import Decoder
 
-    def work():
-        try:
-            signal.raise_signal(number)
-        finally:
-            left.extend(map(signal.getsignal, process.STOPPING))
-
+def build(self, *shapes):
     try:
-        assert process.command("work", work) == 128 + number
-    finally:
-        for other, handler in before.items():
-            signal.signal(other, handler)
-    assert left == [signal.SIG_DFL] * 2
+        signal.raise_signal(signal.SIGTERM)
+    except BaseException:
+        pass
+    original(self, *shapes)
+
+original, Decoder.build = Decoder.build, build
+runpy.run_path("training/train_pt_en.py", run_name="__main__")
+"""
+
+
+def test_sigterm_while_the_model_is_built_ends_the_run_with_a_line(whole, tmp_path):
+    words = ("--config", whole / "config.json", "--output", tmp_path / "run", "--steps", 1)
+    stopped = start(*words, script=("-c", WHILE_BUILDING), KERAS_BACKEND="tensorflow")
+    said = finished(stopped, 128 + signal.SIGTERM)
+    assert said.endswith("Stopped. Run the same command to resume.\n") and "Traceback" not in said
 
 
 COMPILED_ONCE = {
@@ -82,7 +96,7 @@ COMPILED_ONCE = {
     "JAX_LOG_COMPILES": "1",
 }
 ON_JAX = """
-import signal, sys
+import sys
 from training import train_pt_en
 from training.run import report
 from training.run.checkpoints import Checkpoints
@@ -96,12 +110,15 @@ def command(output):
 
 def save_and_interrupt(*given):
     save(*given)
-    signal.raise_signal(signal.SIGINT)
+    raise KeyboardInterrupt
 
 report.finish_on_tensorflow = lambda folder: None
 assert command(whole) == 0
 Checkpoints.save = save_and_interrupt
-assert command(run) == 128 + signal.SIGINT
+try:
+    command(run)
+except KeyboardInterrupt:
+    pass
 Checkpoints.save = save
 report.finish_on_tensorflow = finish
 assert command(run) == 0
@@ -117,7 +134,7 @@ def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
     environment = {"KERAS_BACKEND": "jax", **COMPILED_ONCE}
     environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "compiled")
-    said = finished(start(ON_JAX, whole, run, *words, script="-c", **environment))
+    said = finished(start(whole, run, *words, script=("-c", ON_JAX), **environment))
     assert "Resuming from update 10" in said
     ahead, *trained = said.split("Compiled for all shapes")
     assert "compilation of jit(train_step)" in ahead and len(trained) == 3

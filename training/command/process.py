@@ -1,43 +1,28 @@
-"""Start and end of a script: its memory, signals, errors and exit status."""
+"""What a script does besides its work: errors, exit status, memory."""
 
 import ctypes
 import resource
-import signal
 import sys
 
 from keras_tfmr.errors import ExportError, PresetError
 
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 MALLOPT = {-4: 0, -8: 1, -1: 2**31 - 1}  # MMAP_MAX, ARENA_MAX and TRIM_THRESHOLD of malloc.h
 
 
 def command(program, function, *arguments):
     """Calls the function of a script; returns the script's exit status.
 
-    Ctrl-C and SIGTERM raise KeyboardInterrupt in it, so that every `with` and `finally` on the way
-    leaves nothing half done; a second one ends the process.
-
     Args:
         program: The script's name, for its errors.
         function: Returns its exit status, or None for 0.
     """
-    sys.stdout.reconfigure(errors="backslashreplace")  # a text of any language, in any terminal
-    for number in STOPPING:
-        signal.signal(number, interrupt)
+    # A text of any language, in any terminal; each line at once, also in the logs of a cluster.
+    sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
     try:
         return function(*arguments) or 0
     except (PresetError, ExportError, OSError) as error:
         print(f"{program}: error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt as stopped:
-        return 128 + stopped.args[0]
-
-
-def interrupt(number, frame):
-    """Ends what a script does; the next signal ends the process at once."""
-    for stopping in STOPPING:
-        signal.signal(stopping, signal.SIG_DFL)
-    raise KeyboardInterrupt(number)
 
 
 def keep_freed_memory():

@@ -8,12 +8,23 @@ from collections.abc import Callable
 from typing import Any
 
 
-def begin_quietly() -> None:
-    """From here on, Ctrl-C ends the process without a traceback, and TensorFlow says little.
+def begin_quietly(stopped: str = "Stopped.") -> None:
+    """From here on, Ctrl-C and SIGTERM end the process with one line, and TensorFlow says little.
 
-    Every script begins with it, before what takes long to import. `process.command` takes over.
+    Every script begins with it, before what takes long to import. The handler ends the process
+    itself, since TensorFlow swallows some of the exceptions that a handler raises within its calls.
+    Files are written whole or not at all, so nothing is left to undo.
+
+    Args:
+        stopped: The line.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    def stop(number: int, frame: object) -> None:
+        os.write(2, f"{stopped}\n".encode())  # print() could be interrupted by itself
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 

@@ -1,8 +1,12 @@
 """After the training: the final evaluation, the pictures and the export of a run."""
 
+if __name__ == "__main__":
+    from training.command.scripts import begin_quietly
+
+    begin_quietly("Stopped. Run the same command to resume.")
+
 import os
 import shlex
-import subprocess
 import sys
 import time
 
@@ -20,7 +24,7 @@ from training.run.callbacks import RunState
 from training.run.checkpoints import Checkpoints
 from training.run.evaluate import BATCH, Evaluator, spread
 from training.run.report_text import report, table
-from training.run.run_folder import RunFolder
+from training.run.run_folder import RunFolder, run_lock
 from training.scores import SCORES, corpus_scores, scores_in_words
 from training.settings.training_config import TextConfig, TrainingConfig
 
@@ -92,17 +96,14 @@ def tell_what_next(settings, folder):
 
 
 def finish_on_tensorflow(folder):
-    """Finishes a run that was trained on JAX by TensorFlow, which makes the exports.
+    """Goes on with TensorFlow, which makes the exports, as the program of this process.
 
-    On the CPU: JAX still holds the memory of the GPUs.
+    On the CPU: an installation for JAX rarely has the CUDA libraries that TensorFlow needs.
     """
+    print("The training is complete: TensorFlow evaluates it. If it cannot, repeat the command.")
     words = [sys.executable, "-m", "training.run.report", str(folder.path)]
     changes = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": ""}
-    if subprocess.run(words, env=os.environ | changes).returncode:
-        raise RunError(
-            "The training is complete, but TensorFlow failed to evaluate or export the model: to "
-            "try again, repeat the command"
-        )
+    os.execve(sys.executable, words, os.environ | changes)
 
 
 def finish_trained(folder):
@@ -113,9 +114,10 @@ def finish_trained(folder):
         for name, value in config["arguments"].items()
     }
     settings = TextConfig(**arguments) if "task" in arguments else TrainingConfig(**arguments)
-    data = prepare(settings, folder, config)
-    state = RunState.of(Checkpoints(folder.checkpoints).newest(), data.steps)
-    finish(settings, data.task, folder, data, state)
+    with run_lock(folder):
+        data = prepare(settings, folder, config)
+        state = RunState.of(Checkpoints(folder.checkpoints).newest(), data.steps)
+        finish(settings, data.task, folder, data, state)
 
 
 def measured(settings, evaluator, text_model):
