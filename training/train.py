@@ -105,7 +105,7 @@ def fit(run, model, started):
     """Makes the updates that are left; returns the `RunState`."""
     settings, batches = run.settings, run.data.batches
     checkpoints = Checkpoints(run.folder.checkpoints, settings.max_checkpoints)
-    newest = checkpoints.newest(run.say)
+    newest = checkpoints.newest()
     state = callbacks.RunState.of(newest, run.data.steps)
     budget = callbacks.Budget(state, settings, run.folder, started, run.say)
     if budget.ended:  # only the end is missing

@@ -69,6 +69,14 @@ def test_files_of_labels(tmp_path):
             read(tmp_path, "classify", "a\tX", last)
 
 
+def test_a_label_of_a_table_may_be_a_number_and_a_text_may_not(tmp_path):
+    path = write(tmp_path / "a.jsonl", ['{"text": "a", "label": 1}', '{"text": 2, "label": "b"}'])
+    rows = Corpus(str(path)).rows(TextConfig())
+    assert next(rows) == ("a", "1")
+    with pytest.raises(RunError, match=r"a\.jsonl, line 2: expected texts. Received: \[2, 'b'\]"):
+        next(rows)
+
+
 def test_plain_text_is_cut_between_words_and_nothing_is_lost(tmp_path):
     long = " ".join(f"word{i}" for i in range(400))
     found = [text for _, text in read(tmp_path, "language", "a\tb", long, "x" * 1500)]

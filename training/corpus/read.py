@@ -157,13 +157,18 @@ def chosen(rows, settings, name, recommended=()):
         if columns is None or not {*columns} <= {*row}:
             raise RunError(f"{name}, line {number}: expected {hint}. Received: {', '.join(row)}")
         cells = [row[column] for column in columns]
-        if not all(isinstance(cell, str | int) for cell in cells):
+        texts = cells[:1] if settings.task == "classify" else cells
+        # A label may be a number.
+        if not (all(isinstance(text, str) for text in texts) and isinstance(cells[-1], str | int)):
             raise RunError(f"{name}, line {number}: expected texts. Received: {str(cells)[:80]}")
         yield number, [str(cell) for cell in cells]
 
 
 def form(cells, settings, where):
     """The rows that a task makes of the cells of a line: one, or several of a long text."""
+    for cell in cells:
+        if "\0" in cell:
+            raise RunError(f"{where}: not text, it holds a NUL character: {cell[:80]!r}")
     if settings.task == "language":
         longest = settings.max_characters or LONGEST_LINE
         return [(NOTHING, piece) for piece in pieces(cells[0], longest)]

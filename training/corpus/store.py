@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import sys
 
 import numpy as np
 
@@ -70,6 +71,7 @@ def read(folder, tokenizers):
     for name, about in index["arrays"].items():
         path = folder / name
         if not path.is_file() or record(path, about["dtype"]) != about:
+            print(f"warning: {path} is damaged: reading the corpus again", file=sys.stderr)
             return None
     return opened(folder, index)
 

@@ -6,6 +6,7 @@ the states of the seed generators: a run resumed from it has other dropout.
 
 import json
 import re
+import sys
 import zipfile
 import zlib
 
@@ -53,11 +54,10 @@ class Checkpoints:
         """The files of all checkpoints, oldest first."""
         return sorted(self.directory.glob("step-*.npz"))
 
-    def newest(self, tell=print):
+    def newest(self):
         """The path of the newest undamaged checkpoint, or None if there are no checkpoints.
 
-        Args:
-            tell: Called with a message for each damaged checkpoint.
+        It says which ones it passes over.
 
         Raises:
             RunError: If there are checkpoints and all of them are damaged.
@@ -65,7 +65,9 @@ class Checkpoints:
         for path in reversed(self.paths()):
             if (reason := damage(path)) is None:
                 return path
-            tell(f"{path} is damaged ({reason}): trying the checkpoint before it")
+            print(
+                f"warning: {path} is damaged ({reason}): trying the one before it", file=sys.stderr
+            )
         if self.paths():
             raise RunError(
                 f"All checkpoints in {self.directory} are damaged: delete the folder to start again"
