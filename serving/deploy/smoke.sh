@@ -5,8 +5,8 @@
 #   serving/deploy/smoke.sh http://127.0.0.1:8501 [GRPC_HOST:PORT] [MODEL]
 #
 # The first form tests an image with docker: it exports the run in float32 and in int8, starts a
-# container for each, as compose.yaml does, and also checks that the container replays the warm-up,
-# batches requests and computes in int8. It removes what it has made.
+# container for each with the flags and limits of compose.yaml, and also checks that the container
+# replays the warm-up, batches requests and computes in int8. It removes what it has made.
 #
 # The second form asks a server that runs. gRPC is asked on port 8500 of the same host unless another
 # address is given; "-" skips it.
@@ -18,6 +18,21 @@ here=$(cd "$(dirname "$0")" && pwd)
 serving=$(dirname "$here")
 python=${PYTHON:-python3}
 failed=0
+# Those of compose.yaml.
+flags=(
+  --port=8500
+  --rest_api_port=8501
+  --model_config_file=/config/models.config
+  --model_config_file_poll_wait_seconds=10
+  --allow_version_labels_for_unavailable_models=true
+  --enable_batching=true
+  --enable_per_model_batching_parameters=true
+  --batching_parameters_file=/config/batching.config
+  --monitoring_config_file=/config/monitoring.config
+  --enable_grpc_healthcheck_service=true
+  --rest_api_timeout_in_ms=30000
+  --tensorflow_intra_op_parallelism=1
+)
 
 say() { # say NAME COMMAND...: runs the command, prints pass or fail
   local name=$1
@@ -34,8 +49,30 @@ rest() { # rest STATUS PATTERN BODY [SUFFIX]: the status and a pattern of the an
   return 1
 }
 
+texts() { # texts N: short and long ones, as in a JSON list
+  local n
+  for n in $(seq "$1"); do
+    printf '%s"%s"' "$([ "$n" = 1 ] || echo ', ')" "$(printf 'O gato %.0s' $(seq $((n * 7 % 13 + 1))))"
+  done
+}
+
+with_terms() { # with_terms TERMS: a request for one text; the terms are a JSON string
+  echo "{\"signature_name\": \"translate_with_terms\", \"inputs\": {\"text\": [\"O gato dorme.\"], \"terms\": [$1]}}"
+}
+
 available() {
   curl -sS -m 30 "$url/v1/models/$model" | tr -d ' \n' | grep -q '"state":"AVAILABLE"'
+}
+
+together() { # together SIGNATURE INPUTS...: a request for each, all at once, of which none fails
+  local signature=$1 inputs calls=() call bad=0
+  shift
+  for inputs in "$@"; do
+    rest 200 '"outputs"' "{\"signature_name\": \"$signature\", \"inputs\": $inputs}" &
+    calls+=($!)
+  done
+  for call in "${calls[@]}"; do wait "$call" || bad=1; done
+  return $bad
 }
 
 ask() { # ask NAME TEXT: one translation by rows and by columns; the text is inside of JSON quotes
@@ -44,7 +81,7 @@ ask() { # ask NAME TEXT: one translation by rows and by columns; the text is ins
 }
 
 ask_server() { # ask_server URL [GRPC_HOST:PORT] [MODEL]
-  local rpc host lines client count
+  local rpc host lines client count signature several
   url=${1%/}
   host=${url#*://}
   host=${host%%/*}
@@ -59,13 +96,29 @@ ask_server() { # ask_server URL [GRPC_HOST:PORT] [MODEL]
   ask "a combining flood" "$(printf 'e\xcc\x81%.0s' $(seq 500))"
   ask "a word of 20,000 letters" "$(printf 'a%.0s' $(seq 20000))"
   say "REST, bytes that are no UTF-8" rest 200 '"translation"' '{"inputs": {"text": [{"b64": "/8OA"}]}}'
-  say "REST, a hundred texts" rest 200 '"translation"' \
-    "{\"inputs\": {\"text\": [$(printf '"bom dia", %.0s' $(seq 99))\"fim\"]}}"
+  say "REST, 64 texts" rest 200 '"translation"' "{\"inputs\": {\"text\": [$(texts 64)]}}"
   say "REST, n-best" rest 200 '"translations"' '{"signature_name": "translate_nbest", "inputs": ["bom dia"]}'
   say "REST, no JSON" rest 400 error '{"inputs": '
   say "REST, a number for a text" rest 400 error '{"inputs": {"text": [1]}}'
   say "REST, an unknown signature" rest 400 error '{"signature_name": "none", "inputs": ["a"]}'
   say "REST, an unknown model" rest 404 error '{"inputs": ["a"]}' "-none:predict"
+
+  several=()
+  for count in 1 7 2 40 3 24 1 30; do several+=("{\"text\": [$(texts $count)]}"); done
+  for signature in translate translate_nbest translate_document explain; do
+    say "eight callers of $signature at once" together "$signature" "${several[@]}"
+  done
+  if rest 200 translation "$(with_terms '"gato\tCAT"')" >/dev/null; then
+    say "the terms of a text" rest 200 'CAT' "$(with_terms '"gato\tCAT"')"
+    say "eight callers with terms of different number at once" together translate_with_terms \
+      '{"text": ["O gato."], "terms": ["gato\tCAT"]}' '{"text": ["O gato."], "terms": [""]}' \
+      '{"text": ["O gato.", "A mesa."], "terms": ["gato\tCAT\nO\tTHE\nmesa\tDESK", "mesa\tDESK"]}' \
+      '{"text": ["O gato."], "terms": ["no term"]}' '{"text": ["a", "b"], "terms": ["\t", "\u0000"]}' \
+      '{"text": ["Bom dia."], "terms": ["bom dia\tHELLO"]}' '{"text": [""], "terms": ["a\tb"]}' \
+      '{"text": ["O gato preto."], "terms": ["gato preto\tBLACK CAT\ngato\tCAT\npreto\tBLACK"]}'
+  else
+    echo "skip  terms: the model has no slots for them"
+  fi
 
   if [ "$rpc" != - ]; then
     lines=$(printf '%s\n' "O gato está na mesa." "" "🙂 שלום" "$(printf 'a%.0s' $(seq 20000))" $'\xff\xc3\x80')
@@ -97,11 +150,11 @@ test_image() { # test_image IMAGE RUN_FOLDER
 ask_container() { # ask_container IMAGE FOLDER
   if ! container=$(
     docker run --detach --init --publish 127.0.0.1::8500 --publish 127.0.0.1::8501 \
-      --user "$(id -u):$(id -g)" --env MODEL_NAME=default \
+      --user "$(id -u):$(id -g)" --read-only --tmpfs /tmp --cap-drop ALL \
+      --security-opt no-new-privileges:true --memory 4g --pids-limit 1000 \
       --mount "type=bind,source=$2,target=/models/default,readonly" \
       --mount "type=bind,source=$here/config,target=/config,readonly" \
-      "$1" --enable_batching=true --enable_per_model_batching_parameters=true \
-      --batching_parameters_file=/config/batching.config --monitoring_config_file=/config/monitoring.config
+      --entrypoint tensorflow_model_server "$1" "${flags[@]}"
   ); then
     say "the container starts" false
     return
@@ -111,6 +164,7 @@ ask_container() { # ask_container IMAGE FOLDER
   if loads; then
     ask_server "$url" "$(docker port "$container" 8500/tcp | head -n 1)"
     say "requests are batched" batched
+    say "more texts than a batch has are refused" rest 400 65 "{\"inputs\": {\"text\": [$(texts 65)]}}"
   else
     say "the container loads the model in two minutes" false
   fi

@@ -1,7 +1,12 @@
-"""The configuration files of serving/deploy, and an export's own, by the server's messages."""
+"""The files of serving/deploy, and an export's own, by the server's messages and in a shell."""
 
+import os
+import re
+import signal
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -105,3 +110,74 @@ def test_an_export_says_how_it_is_batched(tmp_path, parsed):
     assert max(warmup.BATCHES) <= model.max_batch_size.value == batching.MAX_BATCH_SIZE
     assert not model.HasField("enable_large_batch_splitting")
     assert not model.HasField("num_batch_threads")  # which the server would ignore
+
+
+def test_the_container_is_tested_with_the_flags_of_compose():
+    smoke = (DEPLOY / "smoke.sh").read_text()
+    assert re.search(r"^flags=\(\n(.*?)^\)", smoke, re.M | re.S)[1].split() == COMPOSE["command"]
+
+
+def test_a_pod_is_ready_and_a_container_healthy_while_a_version_is_available():
+    probe = KUBE["readinessProbe"]["exec"]["command"]
+    assert probe == COMPOSE["healthcheck"]["test"][1:]
+    state = '{{"model_version_status": [{{"version": "1", "state": "{}"}}]}}'
+    for name in ("AVAILABLE", "LOADING", "END"):
+        page = "HTTP/1.1 200 OK\r\n\r\n" + state.format(name)
+        with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(answer_once, server, page)
+            own = probe[2].replace("8501", str(server.getsockname()[1]))
+            done = subprocess.run([*probe[:2], own], timeout=30)
+            assert (done.returncode == 0) == (name == "AVAILABLE")
+            assert asked.result().startswith(b"GET /v1/models/default HTTP/1.1\r\nHost: ")
+
+
+def answer_once(server, page):
+    """Answers one connection with a page; returns what it asked."""
+    connection, _ = server.accept()
+    asked = b""
+    with connection:
+        while not asked.endswith(b"\r\n\r\n"):
+            asked += connection.recv(4096)
+        connection.sendall(page.encode())
+    return asked
+
+
+SECURITY = {
+    "runAsNonRoot": True, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+}  # fmt: skip
+
+
+def test_each_container_of_a_cluster_is_confined_and_watched():
+    pods = [POD["spec"]["template"]["spec"], read("kubernetes/upload.yaml")[0]["spec"]]
+    for pod in (*pods, {"containers": [KSERVE]}):
+        for container in pod["containers"]:
+            context = pod.get("securityContext", {}) | container["securityContext"]
+            assert SECURITY.items() <= context.items()
+    assert KUBE["livenessProbe"] and KSERVE["livenessProbe"]["httpGet"]["port"] == 8080
+    assert RUNTIME["spec"]["protocolVersions"] == ["v1"], "each other one needs a port"
+    assert [port["containerPort"] for port in KSERVE["ports"]] == [8080]
+
+
+# In place of the server; process 1 of the container is the shell that starts it.
+STUB = """#!/bin/bash
+trap 'echo ended; exit 0' TERM
+echo "$@"
+while :; do /bin/sleep 0.05; done
+"""
+
+
+def test_sigterm_reaches_the_server_of_kserve_after_a_pause(tmp_path):
+    for name, script in (
+        ("tensorflow_model_server", STUB),
+        ("sleep", "#!/bin/sh\necho pause $1\n"),
+    ):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [*KSERVE["command"], "--port=9000", "--x=1 2"]
+    options = {"stdout": subprocess.PIPE, "text": True, "env": environment}
+    with subprocess.Popen(command, **options) as process:
+        assert process.stdout.readline() == "--port=9000 --x=1 2\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=30)[0] == "pause 35\nended\n"
