@@ -154,8 +154,7 @@ def untrained(run, preset, vocab, texts, to):
         sizes = {"source_vocab": int(vocab), "target_vocab": int(vocab)}
         model = Transformer(TransformerConfig.preset(preset, **sizes))
         translator = Translator.from_preset(run)
-        config = translator.config.replace(min_length=TOKENS, max_length=TOKENS)
-        other = Translator(model, **translator.arguments() | {"config": config})
+        other = translator.replace(model=model, min_length=TOKENS, max_length=TOKENS)
         other.texts = texts
         other.save_to_preset(to)
     return to

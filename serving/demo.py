@@ -23,7 +23,6 @@ from pathlib import Path
 from aiohttp import web
 
 from keras_tfmr.client import ServingClient
-from keras_tfmr.presets.languages import is_of_phrasebook, languages_of
 from serving.demo_api import Origin, application
 
 SERVER = Path(__file__).with_name("server.py")
@@ -73,8 +72,13 @@ def origin_of(folder):
     if not files:
         return Origin()
     metadata = json.loads(files[max(files)].read_text(encoding="utf-8"))
+    options = metadata.get("text_model", {}).get("config", {})
     config = metadata.get("run", {}).get("config", {})
-    return Origin(languages_of(config), is_of_phrasebook(config), metadata.get("examples", []))
+    return Origin(
+        languages=tuple(options.get("languages", ("", ""))),
+        is_phrasebook=config.get("phrasebook", False),
+        examples=metadata.get("examples", []),
+    )
 
 
 def main(arguments=None):

@@ -20,11 +20,12 @@ from pathlib import Path
 # Options that are keyword arguments of `from_preset`.
 OF_PRESET = (
     "num_beams", "num_return_sequences", "length_penalty", "max_length", "max_length_ratio",
-    "max_source_length", "max_new_tokens", "abbreviations", "language", "protect",
+    "max_source_length", "max_new_tokens", "languages", "abbreviations", "language", "protect",
 )  # fmt: skip
 # Those without an effect on a format of others.
 OF_SAVED_MODEL = (
-    "precision", "calibrate", "max_new_tokens", "abbreviations", "language", "no_check",
+    "precision", "calibrate", "max_new_tokens", "languages", "abbreviations", "language",
+    "no_check",
 )  # fmt: skip
 
 
@@ -62,8 +63,11 @@ def parse_arguments(arguments=None):
         help="maximum tokens read from a text to translate (default: the preset's, else 128)")
     parser.add_argument("--max_new_tokens", metavar="N", type=int,
         help="maximum tokens of a completion (default: the preset's, else 128)")
-    parser.add_argument("--abbreviations", metavar="CODE_OR_FILE",
-        help="source language, or file of its abbreviations, for documents (default: the preset's)")
+    parser.add_argument("--languages", nargs=2, metavar="CODE",
+        help="codes of source and target, as in pt en (default: the preset's)")
+    parser.add_argument("--abbreviations", metavar="FILE", type=Path,
+        help="file of abbreviations, for documents (default: the preset's, else those of the "
+        "source's language)")
     parser.add_argument("--language", metavar="CODE",
         help="target language of texts without a tag, if the model has several")
     parser.add_argument("--protect", nargs="+", metavar="NAME",

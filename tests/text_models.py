@@ -9,6 +9,8 @@ from formulas import log_softmax
 
 import keras_tfmr
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.presets.folder import PresetFolder
+from keras_tfmr.presets.models import described
 
 LINES = (
     "Bom dia! Onde fica a estação de comboios?",
@@ -67,6 +69,7 @@ def by_hand(logits_of, longest, allowed=slice(None), prompt=()):
     return ids, total
 
 
+@keras.saving.register_keras_serializable(package="tests")
 class Plain(keras_tfmr.Translator):
     """A translator with two signatures only, which is exported in half the time."""
 
@@ -89,17 +92,24 @@ def tiny_translator(
     return kind(model, tokenizer(symbols), **options)
 
 
-def write_run(folder, symbols=(), **arguments):
-    """Writes what others read of a finished run with these arguments; the folder."""
+def write_run(folder, symbols=(), arguments=(), **options):
+    """Writes what others read of a finished run of a translator with these options; the folder.
+
+    `arguments` are settings of its training.
+    """
     size = tokenizer(symbols).vocab_size
-    model = tiny_model(source_vocab=size, target_vocab=size)
-    (folder / "weights").mkdir(parents=True)
-    model.save_weights(folder / "weights" / "best.weights.h5")
-    tokenizer(symbols).save(folder / "tokenizer.model")
-    described = {"kind": "transformer", "config": model.config.to_dict()}
-    config = {"model": described, "arguments": arguments, "training": {}, "corpus": {}}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "results.json").write_text("{}")
+    model, preset = tiny_model(source_vocab=size, target_vocab=size), PresetFolder(folder)
+    preset.best.parent.mkdir(parents=True)
+    model.save_weights(preset.best)
+    tokenizer(symbols).save(preset.joint_tokenizer)
+    config = {
+        "model": described(keras_tfmr.Transformer, model.config),
+        "text_model": {"class_name": "keras_tfmr>Translator", "config": options},
+        "tokenizers": preset.describe_tokenizers((tokenizer(symbols),) * 2),
+        "arguments": dict(arguments),
+    }
+    preset.config.write_text(json.dumps(config))
+    preset.results.write_text("{}")
     return folder
 
 

@@ -53,6 +53,8 @@ def parse_arguments(arguments=None):
         help="run folder to write")
     parser.add_argument("--language", metavar="CODE",
         help="target language for texts without a tag")
+    parser.add_argument("--languages", nargs=2, metavar="CODE",
+        help="codes of source and target, as in pt en (default: those that the model states)")
     parser.add_argument("--overwrite", action="store_true",
         help="delete an earlier run in the folder")
     # fmt: on
@@ -80,7 +82,9 @@ def import_model(options):
     begin(folder, {"folder": options.model}, overwrite=options.overwrite)
     from keras_tfmr import Translator  # now: it imports TensorFlow
 
-    translator = Translator.from_preset(options.model, language=options.language)
+    chosen = {"language": options.language, "languages": options.languages}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    translator = Translator.from_preset(options.model, **chosen)
     config = translator.record["config"]
     if not (published := config.get("published")):
         raise RunError(f"{options.model} is a run, not a published model")

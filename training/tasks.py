@@ -7,13 +7,18 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_tfmr import decoding
+from keras_tfmr import decoding, recurrent
 from keras_tfmr.losses import LabelSmoothedCrossEntropy
 from keras_tfmr.metrics import TokenAccuracy
-from keras_tfmr.presets.models import MODELS, make_model, read_config
+from keras_tfmr.models import TransformerClassifier, TransformerConfig, TransformerLanguageModel
+from keras_tfmr.presets.models import described
+from keras_tfmr.presets.registered import registered_name
 from keras_tfmr.text import protection, spans
 from keras_tfmr.text_models.text_model import shifted
+from training import phrasebook
+from training.command.disk import RunError
 from training.scores import accuracy_and_f1, confusion, corpus_scores, perplexity
+from training.settings.models import MODELS, RECURRENT, TEXT_MODELS
 
 IDS = tf.TensorSpec([None, None], tf.int32)  # [batch, length]
 
@@ -26,30 +31,70 @@ class Task:
         tokenizers: Of source and target; where the target side has labels, they are `Labels`.
 
     Attributes:
-        kind: Name of the model, for config.json.
+        made_by: The function or class that makes the model.
+        config_class: The class of its config.
         scores: Names of the scores. The first one chooses the weights.
         unit: What a batch is counted in.
         ends: For source and target, whether an end id follows the ids.
-        classes: Number of classes of a model with labels.
         most: Tokens of a text that are read in an evaluation during the training; None for all.
     """
 
     ends = (1, 1)
-    classes = None
+    config_class = TransformerConfig
     most = None
 
     def __init__(self, settings, tokenizers):
         self.settings, self.tokenizers = settings, tokenizers
-        self.kind = settings.task
 
     def config(self):
         """The config of a new model; raises a RunError if the settings contradict each other."""
+        source, target = self.vocab_sizes()
+        asked = self.settings.sizes() | self.settings.dropouts()
+        fields = self.config_class.presets.get(self.settings.preset, {}) | {
+            "source_vocab": source,
+            "target_vocab": target,
+            "joint_vocab": self.settings.joint_vocab,
+        }
+        fields |= {name: value for name, value in asked.items() if value is not None}
+        return self.config_of(fields)
+
+    def config_of(self, fields):
+        """The config with these fields; raises a RunError if they contradict each other."""
+        try:
+            return self.config_class.from_dict(fields)
+        except ValueError as error:
+            raise RunError(str(error)) from error
+
+    def vocab_sizes(self):
+        """The number of ids of source and target in the config."""
         size = self.tokenizers[0].vocab_size
-        return make_config(self.settings, size, size)
+        return size, size
+
+    def arguments(self):
+        """The arguments of `made_by` other than the config."""
+        return {}
 
     def model(self, config, precision="float32"):
         """A new model."""
-        return make_model(self.kind, config, self.classes, precision)
+        return self.made_by(config, dtype=precision, **self.arguments())
+
+    def described(self, config):
+        """What config.json says of the model and of the text model."""
+        return {
+            "model": described(self.made_by, config, **self.arguments()),
+            "text_model": {
+                "class_name": registered_name(TEXT_MODELS[self.settings.task]),
+                "config": self.text_model_config(),
+            },
+        }
+
+    def text_model_config(self):
+        """Options of the text model."""
+        return {}
+
+    def transferred(self, model):
+        """The weights of a model that another run of the task begins with."""
+        return model.weights
 
     def batch(self, source, target, source_lengths, target_lengths):
         """`(inputs, labels)` of padded ids, for `data.Batches`."""
@@ -102,11 +147,29 @@ class TranslationTask(Task):
 
     def __init__(self, settings, tokenizers):
         super().__init__(settings, tokenizers)
-        self.kind = settings.model
+        self.made_by = MODELS[settings.model]
+        if settings.model in RECURRENT:
+            self.config_class = self.made_by.config_class
 
-    def config(self):
+    def vocab_sizes(self):
         source, target = self.tokenizers
-        return make_config(self.settings, source.vocab_size, target.vocab_size)
+        return source.vocab_size, target.vocab_size
+
+    def model(self, config, precision="float32"):
+        if self.settings.model not in RECURRENT:
+            return super().model(config, precision)
+        with recurrent.dtype_policy(precision):
+            return self.made_by(config)
+
+    def text_model_config(self):
+        settings = self.settings
+        languages = phrasebook.LANGUAGES if settings.phrasebook else settings.languages
+        return {
+            "num_beams": settings.num_beams,
+            "length_penalty": settings.length_penalty,
+            "languages": [*languages] or ["", ""],
+            "protect": settings.protect,
+        }
 
     def batch(self, source, target, source_lengths, target_lengths):
         source_side, target_side = self.tokenizers
@@ -171,6 +234,7 @@ class ClassAccuracy(TokenAccuracy):
 class ClassificationTask(Task):
     """A label for each text."""
 
+    made_by = staticmethod(TransformerClassifier)
     scores = ("accuracy", "macro_f1")
     unit = "texts"
     ends = (1, 0)
@@ -181,9 +245,12 @@ class ClassificationTask(Task):
     def metrics(self):
         return [ClassAccuracy()]
 
-    @property
-    def classes(self):
-        return len(self.tokenizers[1].names)
+    def arguments(self):
+        return {"num_classes": len(self.tokenizers[1].names)}
+
+    def transferred(self, model):
+        """All but those that make the labels, which may be others."""
+        return model.get_layer("embedding").weights + model.get_layer("encoder").weights
 
     def batch(self, source, target, source_lengths, target_lengths):
         end(source, source_lengths, self.tokenizers[0].eos_id, filler=True)
@@ -204,6 +271,7 @@ class ClassificationTask(Task):
 class LanguageTask(Task):
     """The next token of a text."""
 
+    made_by = staticmethod(TransformerLanguageModel)
     scores = ("byte_probability", "bits_per_byte", "perplexity")
     unit = "tokens"
 
@@ -239,23 +307,6 @@ TASKS = {
     "classify": ClassificationTask,
     "language": LanguageTask,
 }
-
-
-def sizes_of(settings):
-    """Fields of the config of a model: those of its preset, and those given instead."""
-    preset = MODELS[settings.model].presets.get(settings.preset, {})
-    asked = settings.sizes() | settings.dropouts()
-    return preset | {name: value for name, value in asked.items() if value is not None}
-
-
-def make_config(settings, source_vocab, target_vocab):
-    """The model config that a resolved `TrainingConfig` asks for."""
-    vocabularies = {
-        "source_vocab": source_vocab,
-        "target_vocab": target_vocab,
-        "joint_vocab": settings.joint_vocab,
-    }
-    return read_config(settings.model, sizes_of(settings) | vocabularies)
 
 
 def end(ids, lengths, eos_id, filler=False):

@@ -73,6 +73,7 @@ def begin(asked, folder, workers):
     config = transfer.config_for(start, data.task) if start else data.task.config()
     if workers.chief:
         described = before or run_folder.describe(data.task, config, data.record, start)
+        described |= data.task.described(config)  # a setting of the search may have changed
         described["arguments"] = settings.to_dict()  # which repeat the run
         described["asked"] = asked.to_dict()  # which tells whether a command is that of the run
         folder.begin(described, data.task.tokenizers, new=not before)
@@ -90,9 +91,9 @@ def make_model(run):
         optimizer.build(model.trainable_variables)
         run.workers.build(model, batches.empty())
     if run.start:
-        transfer.assign(run.start, model)
+        transfer.assign(run.start, task, model)
     run.say(f"Run folder: {run.folder.path}\n{run.data.summary}")
-    run.say(f"{task.kind}: {run.settings.preset}, {model.count_params():,} weights")
+    run.say(f"{model.name}: {run.settings.preset}, {model.count_params():,} weights")
     return model
 
 

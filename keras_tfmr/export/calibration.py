@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_tfmr.errors import ExportError
 from keras_tfmr.finished import int8_errors
-from keras_tfmr.text.sentences import LANGUAGES
+from keras_tfmr.text.sentences import list_of
 from keras_tfmr.text.strings import Text, checked_texts
 
 _FOLDER = importlib.resources.files("keras_tfmr.export") / "sentences"
@@ -26,8 +26,8 @@ def texts_for(text_model: Any, texts: Iterable[Text] | None) -> list[Text]:
 
 def sentences_of(text_model: Any) -> list[str]:
     """Sentences in the source language of a translator; none in another than those of the lists."""
-    language = text_model.splitter.abbreviations if text_model.kind == "translation" else None
-    if language not in LANGUAGES:
+    language = list_of(text_model.languages[0])
+    if language is None:
         return []
     return (_FOLDER / f"{language}.txt").read_text(encoding="utf-8").splitlines()
 
@@ -44,7 +44,7 @@ def measured(exact, rounded, texts):
             blame.
     """
     facts = {"texts": len(texts)}
-    if exact.kind == "translation":
+    if "translate" in exact.declared:
         texts = exact.source_tokenizer.tagged(texts)
         translations = exact.translate(texts)
         facts["same"] = sum(map(str.__eq__, translations, rounded.translate(texts)))

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -45,9 +46,10 @@ def export(
     given = {"precision": precision, "texts": texts, "check": None if check else check}
     if useless := [name for name, value in given.items() if value is not None]:
         raise ValueError(f"{useless[0]} has no effect on the format {format!r}")
-    if text_model.kind != "translation":
-        kind = type(text_model).__name__
-        raise ExportError(f"The format {format!r} needs a translator. Received: a {kind}")
+    if format not in text_model.formats:
+        raise ExportError(
+            f"The format {format!r} needs a translator. Received: a {type(text_model).__name__}"
+        )
     if format == "ctranslate2":
         return write_ctranslate2(text_model, directory)
     return write_marian_mt(text_model, directory)
@@ -103,8 +105,10 @@ def metadata_of(
     """What `METADATA_FILE` says of an export: its model, what made it, and texts to try it with."""
     model = text_model.model
     return {
-        "kind": type(text_model).__name__,
-        **text_model.to_metadata(),
+        "text_model": {
+            "class_name": keras.saving.get_registered_name(type(text_model)),
+            "config": text_model.get_config(),
+        },
         "precision": precision,
         "model": model.name,
         "parameters": int(model.count_params()),

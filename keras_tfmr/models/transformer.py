@@ -139,6 +139,11 @@ def TransformerClassifier(  # noqa: N802
     return FunctionalModel(token_ids, x, name=name, config=config)
 
 
+# Not as decorators, which would hide the types of what they return. Presets state these names.
+for function in (Transformer, TransformerLanguageModel, TransformerClassifier):
+    keras.saving.register_keras_serializable(package="keras_tfmr")(function)
+
+
 def embedding(config, vocab_size, name, dtype):
     """The `PositionalEmbedding` of a config."""
     if config.positions == "sinusoidal":
@@ -203,7 +208,8 @@ def relative_positions(config, bidirectional):
 
 def norm(config):
     """The normalisation layer of a config, to be copied."""
-    return {"layer": LayerNormalization, "rms": RMSNormalization}[config.norm](config.norm_epsilon)
+    kind = {"layer": LayerNormalization, "rms": RMSNormalization}[config.norm]
+    return kind(config.norm_epsilon, name="norm")
 
 
 def logits(config, target_embedding, x, dtype):

@@ -2,39 +2,28 @@
 
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
+
+import keras
 
 from keras_tfmr._files import read_json
 from keras_tfmr.errors import PresetError
+from keras_tfmr.presets.models import read_model
+from keras_tfmr.presets.registered import registered_class, registered_name
 from keras_tfmr.text.labels import Labels
+from keras_tfmr.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    import keras
-
-
-class Content(NamedTuple):
-    """Everything that a text model is made of, whichever form the files of its preset have.
-
-    Fields:
-        model: The model, with its weights.
-        arguments: Arguments of the text model's class, other than the model and the search.
-        decoding: Fields of a `DecodingConfig`, for a translator.
-        record: What the preset says about where it is from, for exports.
-        texts: Texts that it was evaluated on.
-    """
-
-    model: "keras.Model"
-    arguments: dict[str, Any]
-    decoding: dict[str, Any]
-    record: dict[str, Any]
-    texts: list[str]
+# What config.json needs; each entry is an object.
+ENTRIES = ("text_model", "model", "tokenizers")
+SIDES = ("source", "target")
 
 
 class PresetFolder:
     """Paths of a preset, and what can be loaded from them.
 
-    `config.json` holds everything needed to rebuild the model. Everything else but tokenizers and
-    weights can be missing.
+    `config.json` states everything needed to rebuild the text model but the files of tokenizers and
+    weights: the class and the config of the text model (`text_model`) and of both tokenizers
+    (`tokenizers`), and what makes the model (`model`).
 
     Args:
         path: The folder; it need not exist.
@@ -49,17 +38,18 @@ class PresetFolder:
         self.joint_tokenizer = path / "tokenizer.model"
         self.side_tokenizers = (path / "source.model", path / "target.model")
         self.best = path / "weights" / "best.weights.h5"
-        self.abbreviations = path / "abbreviations.txt"
         self.texts = path / "texts.txt"
         self.results = path / "results.json"
 
     def read_config(self) -> dict[str, Any]:
         """The content of config.json; raises a PresetError if it is not that of a preset."""
         config = read_json(self.config)
-        parts = config if isinstance(config, dict) else {}
-        if not all(isinstance(parts.get(name), dict) for name in ("model", "arguments")):
+        entries = config if isinstance(config, dict) else {}
+        if missing := [name for name in ENTRIES if not isinstance(entries.get(name), dict)]:
             raise PresetError(
-                f"{self.config} is not the configuration of a run or preset: choose another folder"
+                f"{self.config} is not the config of a run or preset: expected the entries "
+                f"{', '.join(ENTRIES)}, found no {missing[0]}. Folders of earlier versions cannot "
+                "be loaded: train or import again, into another folder"
             )
         return config
 
@@ -69,29 +59,64 @@ class PresetFolder:
         return {"config": self.read_config(), "results": results}
 
     def tokenizers(self) -> tuple[Any, Any] | None:
-        """The `(source, target)` tokenizers, one twice if joint; None if there are none."""
-        if self.joint_tokenizer.exists():
-            return (load_tokenizer(self.joint_tokenizer),) * 2
-        if all(path.exists() for path in self.side_tokenizers):
-            source, target = map(load_tokenizer, self.side_tokenizers)
-            return source, target
-        return None
+        """The `(source, target)` tokenizers, one twice if joint; None if a file is missing.
+
+        What takes the place of a tokenizer may be `Labels`.
+        """
+        entries = self.read_config()["tokenizers"]
+        source, target = (self._checked(side, entries.get(side)) for side in SIDES)
+        if not all((self.path / entry.get("file", "")).exists() for entry in (source, target)):
+            return None
+        first = self._tokenizer(source)
+        return first, first if target == source else self._tokenizer(target)
+
+    def _checked(self, side, entry):
+        """An entry, with the class of its name."""
+        entry = entry if isinstance(entry, dict) else {}
+        where = f"{self.config}: tokenizers.{side}"
+        kind = registered_class(entry.get("class_name"), (Tokenizer, Labels), where)
+        return {"config": {}, **entry, "class": kind}
+
+    def _tokenizer(self, entry):
+        content, path = b"", self.config
+        if "file" in entry:
+            path = self.path / entry["file"]
+            content = path.read_bytes()
+        try:
+            return entry["class"].from_config(entry["config"], content)
+        except (ValueError, TypeError) as error:
+            raise PresetError(f"Cannot read {path}: {error}") from error
+
+    def describe_tokenizers(self, tokenizers: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
+        """What config.json says of `(source, target)` tokenizers, beside their files."""
+        entries = {}
+        for side, path, tokenizer in zip(SIDES, self._paths(tokenizers), tokenizers, strict=True):
+            entries[side] = {
+                "class_name": registered_name(type(tokenizer)),
+                "config": tokenizer.get_config(),
+            }
+            if tokenizer.model_bytes:
+                entries[side]["file"] = path.name
+        return entries
 
     def tokenizer_files(self, tokenizers: tuple[Any, Any]) -> dict[pathlib.Path, bytes]:
         """{path: content} of `(source, target)` tokenizers, one file if they are the same."""
-        if tokenizers[0] is tokenizers[1]:
-            return {self.joint_tokenizer: tokenizers[0].model_bytes}
-        pairs = zip(self.side_tokenizers, tokenizers, strict=True)
-        return {path: tokenizer.model_bytes for path, tokenizer in pairs}
+        pairs = zip(self._paths(tokenizers), tokenizers, strict=True)
+        return {path: tokenizer.model_bytes for path, tokenizer in pairs if tokenizer.model_bytes}
 
-    def model(self, weights: str | os.PathLike[str] | bool | None = None) -> "keras.Model":
+    def _paths(self, tokenizers):
+        joint = tokenizers[0] is tokenizers[1]
+        return (self.joint_tokenizer,) * 2 if joint else self.side_tokenizers
+
+    def model(self, weights: str | os.PathLike[str] | bool = True) -> keras.Model:
         """The model with its weights, or with those of another file; with new ones for False."""
-        from keras_tfmr.presets.models import read_model  # imports Keras, which takes a second
-
-        model = read_model(self.read_config()["model"])
+        try:
+            model = read_model(self.read_config()["model"])
+        except PresetError as error:
+            raise PresetError(f"{self.config}: {error}") from error
         if weights is False:
             return model
-        path = self.best if weights in (None, True) else pathlib.Path(weights)
+        path = self.best if weights is True else pathlib.Path(weights)
         if not path.is_file():
             raise PresetError(f"there is no file of weights {path}")
         try:
@@ -105,17 +130,3 @@ class PresetFolder:
         if not self.texts.exists():
             return []
         return self.texts.read_text(encoding="utf-8", errors="replace").split("\n")
-
-
-def load_tokenizer(path: pathlib.Path) -> Any:
-    """The tokenizer of one side, of whichever kind it is, or its `Labels`."""
-    from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, is_joined  # TensorFlow
-    from keras_tfmr.text.tokenizer import SubwordTokenizer
-
-    content = path.read_bytes()
-    try:
-        if labels := Labels.of_bytes(content):
-            return labels
-        return (MarianTokenizer if is_joined(content) else SubwordTokenizer)(content)
-    except ValueError as error:
-        raise PresetError(f"Cannot read {path}: {error}") from error

@@ -1,6 +1,6 @@
 """The models of presets: how `config.json` describes one, and what is made of the description."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -8,82 +8,83 @@ import keras
 from keras_tfmr import models, recurrent
 from keras_tfmr.config import Config
 from keras_tfmr.errors import PresetError
-from keras_tfmr.precision import is_quantized
-
-# {kind: its config}. Those of `RECURRENT` are classes; functions make the others.
-MODELS: dict[str, type[Config]] = {
-    "transformer": models.TransformerConfig,
-    "seq2seq": recurrent.Seq2SeqConfig,
-    "rnnsearch": recurrent.RNNSearchConfig,
-    "convolutional": recurrent.ConvolutionalConfig,
-    "classify": models.TransformerConfig,
-    "language": models.TransformerConfig,
-}
-RECURRENT = {
-    "seq2seq": recurrent.Seq2SeqModel,
-    "rnnsearch": recurrent.RNNSearchModel,
-    "convolutional": recurrent.ConvolutionalModel,
-}
-OWN = "own"  # the kind of a model that somebody combined
+from keras_tfmr.presets.registered import registered_name
+from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
 
 
-def make_model(
-    kind: str, config: Config, classes: int | None = None, precision: str = "float32"
-) -> keras.Model:
-    """A new model.
+def described(made_by: Callable, config: Config, **arguments: Any) -> dict[str, Any]:
+    """What config.json says of a ready model.
 
     Args:
-        kind: A key of `MODELS`.
-        config: Its config.
-        classes: Number of classes of a classifier.
-        precision: The dtype policy of its layers.
+        made_by: The function or class that makes it, such as `Transformer`.
+        config: The config that it is made from.
+        arguments: The other arguments, such as `num_classes`.
     """
-    if kind in RECURRENT:
-        with recurrent.dtype_policy(precision):
-            return RECURRENT[kind](config)
-    if kind == "classify":
-        return models.TransformerClassifier(config, classes, dtype=precision)
-    if kind == "language":
-        return models.TransformerLanguageModel(config, dtype=precision)
-    return models.Transformer(config, dtype=precision)
-
-
-def read_config(kind: str, fields: Mapping[str, Any]) -> Config:
-    """The config of a kind of model; a PresetError if its fields contradict each other."""
-    try:
-        return MODELS[kind].from_dict(fields)
-    except ValueError as error:
-        raise PresetError(str(error)) from error
-
-
-def read_model(described: Mapping[str, Any]) -> keras.Model:
-    """The model, with new weights, of what `describe` gave."""
-    kind = described["kind"]
-    if kind == OWN:
-        return keras.saving.deserialize_keras_object(described["keras"])
-    config = MODELS[kind].from_dict(described["config"])
-    return make_model(kind, config, described.get("classes"))
+    return {"made_by": registered_name(made_by), "config": config.to_dict(), **arguments}
 
 
 def describe(model: keras.Model) -> dict[str, Any]:
-    """What config.json says of a model: its kind and config; of one's own, what Keras says of it.
+    """What config.json says of a model: what makes it, and its config; else what Keras says of it.
+
+    The config is not enough for a model of one's own, nor for one with layers that have changed
+    since it was made: a new model of the config then has other layers.
+    """
+    if isinstance(model, RecurrentTranslator):
+        ready = described(type(model), model.config)
+    elif getattr(model, "config", None) is None:
+        return as_keras_describes(model)
+    elif isinstance(model, models.TranslationModel):
+        ready = described(models.Transformer, model.config)
+    elif isinstance(model, models.LanguageModel):
+        ready = described(models.TransformerLanguageModel, model.config)
+    else:
+        num_classes = model.output_shape[-1]
+        ready = described(models.TransformerClassifier, model.config, num_classes=num_classes)
+    if _layers(read_model(ready)) == _layers(model):
+        return ready
+    return as_keras_describes(model)
+
+
+def as_keras_describes(model: keras.Model) -> dict[str, Any]:
+    """Keras's own description of a model, from which it makes a new one."""
+    description = keras.saving.serialize_keras_object(model)
+    description.pop("compile_config", None)
+    return description
+
+
+def _layers(model):
+    """{name of a layer: what Keras says of it}."""
+    return {layer.name: layer.get_config() for layer in model.layers}
+
+
+def read_model(description: Mapping[str, Any]) -> keras.Model:
+    """The model, with new weights in float32, of what `describe` gave.
 
     Raises:
-        PresetError: If it is quantised.
+        PresetError: If it names what does not exist, or something is missing or out of range.
     """
-    if is_quantized(model):
-        raise PresetError(f"Expected a model that is not quantised. Received: {model.name!r}")
-    for kind, model_class in RECURRENT.items():
-        if type(model) is model_class:
-            return {"kind": kind, "config": model.config.to_dict()}
-    config = getattr(model, "config", None)
-    if config is None:
-        described = keras.saving.serialize_keras_object(model)
-        described.pop("compile_config", None)
-        return {"kind": OWN, "keras": described}
-    config = config.to_dict()
-    if isinstance(model, models.TranslationModel):
-        return {"kind": "transformer", "config": config}
-    if isinstance(model, models.LanguageModel):
-        return {"kind": "language", "config": config}
-    return {"kind": "classify", "config": config, "classes": model.output_shape[-1]}
+    try:
+        if "made_by" not in description:
+            return keras.saving.deserialize_keras_object(description)
+        arguments = dict(description)
+        made_by, config_class = _maker(arguments.pop("made_by"))
+        config = config_class.from_dict(arguments.pop("config"))
+        with recurrent.dtype_policy("float32"):
+            return made_by(config, **arguments)
+    except PresetError:
+        raise
+    except (ValueError, TypeError, KeyError) as error:
+        raise PresetError(f"model: {' '.join(str(error).split())}") from error
+
+
+def _maker(name):
+    """A function or class that makes a model of a config, and the class of that config."""
+    made_by = keras.saving.get_registered_object(name)
+    if isinstance(made_by, type) and issubclass(made_by, RecurrentTranslator):
+        return made_by, made_by.config_class
+    if made_by is None or isinstance(made_by, type):
+        raise PresetError(
+            f"model: unknown made_by {name!r}. Expected the registered name of a function or class "
+            "that makes a model of a config, such as keras_tfmr>Transformer"
+        )
+    return made_by, models.TransformerConfig

@@ -1,7 +1,9 @@
 """The names of classes, which take the place of subwords on the target side of a corpus."""
 
-import json
+from collections.abc import Iterable
+from typing import Any, Self
 
+import keras
 import numpy as np
 
 from keras_tfmr.errors import PresetError
@@ -9,6 +11,7 @@ from keras_tfmr.errors import PresetError
 MOST_LABELS = 1000  # more are probably free text, given by mistake
 
 
+@keras.saving.register_keras_serializable(package="keras_tfmr")
 class Labels:
     """Names of classes, in the form of a tokenizer for the target side of a corpus.
 
@@ -21,14 +24,15 @@ class Labels:
     (array([2, 1], dtype=int32), array([0, 1, 2]))
     """
 
-    def __init__(self, names):
+    model_bytes = b""  # unlike a tokenizer, they have no SentencePiece model
+
+    def __init__(self, names: Iterable[str]) -> None:
         self.names = list(names)
         self.vocab_size = len(self.names) + 1
         self._ids = {name: number for number, name in enumerate(self.names, 1)}
-        self.model_bytes = json.dumps({"labels": self.names}, ensure_ascii=False).encode()
 
     @classmethod
-    def learn(cls, lines):
+    def learn(cls, lines: Iterable[str]) -> Self:
         """The labels that occur in lines, in alphabetical order."""
         names = sorted({*lines})
         if not 2 <= len(names) <= MOST_LABELS:
@@ -38,14 +42,18 @@ class Labels:
             )
         return cls(names)
 
-    @classmethod
-    def of_bytes(cls, content):
-        """The `Labels` with these `model_bytes`, or None if the content is something else."""
-        is_mine = content.startswith(b'{"labels"')
-        return cls(json.loads(content)["labels"]) if is_mine else None
+    def get_config(self) -> dict[str, Any]:
+        """The names."""
+        return {"names": self.names}
 
-    def encode_lines(self, lines):
+    @classmethod
+    def from_config(cls, config: dict[str, Any], model_bytes: bytes = b"") -> Self:
+        """The labels of what `get_config` gave."""
+        return cls(**config)
+
+    def encode_lines(self, lines: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """`(values, offsets)` of lines, as `SubwordTokenizer.encode_lines` gives."""
+        lines = list(lines)
         for line in lines:
             if line not in self._ids:
                 raise PresetError(

@@ -10,6 +10,7 @@ import importlib.resources
 import os
 import pathlib
 import re
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -19,6 +20,9 @@ from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
 _FOLDER = importlib.resources.files("keras_tfmr.text") / "abbreviations"
 # The languages with a list of abbreviations.
 LANGUAGES = tuple(sorted(file.name.removesuffix(".txt") for file in _FOLDER.iterdir()))
+_SHORT = {
+    "deu": "de", "eng": "en", "spa": "es", "fra": "fr", "ita": "it", "nld": "nl", "por": "pt",
+}  # fmt: skip
 
 # The mark of a border. It begins with a code point that Unicode guarantees never to assign; in the
 # text itself, that code point is followed by another one until the text has been split.
@@ -67,6 +71,16 @@ _CUTS = (
 _MOST_HALVES = 2**32  # of the limit, in a piece
 
 
+def list_of(language: str) -> str | None:
+    """The name of a language's list of abbreviations, or None if there is none.
+
+    >>> list_of("pt"), list_of("por"), list_of("")
+    ('pt', 'pt', None)
+    """
+    language = _SHORT.get(language, language)
+    return language if language in LANGUAGES else None
+
+
 class SentenceSplitter:
     """Splits documents into sentences and what is between them, by ops that any server links.
 
@@ -75,9 +89,9 @@ class SentenceSplitter:
 
     Args:
         abbreviations: After which words a full stop does not end a sentence: a language of
-            `LANGUAGES`, or a file with one word a line, in any case, without its last full stop.
-            `word #` holds only before a number. None, for any other language: the words that the
-            lists of two languages or more have.
+            `LANGUAGES`, or a list or a file of words, one a line, in any case, without their last
+            full stop. `word #` holds only before a number. None, for any other language: the words
+            that the lists of two languages or more have.
 
     Raises:
         ValueError: If there is no such list, or the file is not UTF-8.
@@ -90,7 +104,7 @@ class SentenceSplitter:
     [[True, False, True, False, False, False, True]]
     """
 
-    def __init__(self, abbreviations: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, abbreviations: str | os.PathLike[str] | Iterable[str] | None = None) -> None:
         self.abbreviations = abbreviations
         self.words = words = _words(abbreviations)
         numbered = {word.removesuffix("#").strip() for word in words if word.endswith("#")}
@@ -138,6 +152,8 @@ def _words(abbreviations):
     if abbreviations is None:
         counts = collections.Counter(word for name in LANGUAGES for word in _words(name))
         return {word for word, count in counts.items() if count > 1}
+    if not isinstance(abbreviations, str | os.PathLike):
+        return {word.strip() for word in abbreviations} - {""}
     file = pathlib.Path(abbreviations)
     if abbreviations in LANGUAGES:
         file = _FOLDER / f"{abbreviations}.txt"

@@ -8,8 +8,9 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import Self
+from typing import Any, Self
 
+import keras
 import numpy as np
 import sentencepiece
 import tensorflow as tf
@@ -103,6 +104,15 @@ class Tokenizer(tf.Module):
             return cls(pathlib.Path(path).read_bytes())
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments other than the SentencePiece model, which presets have in a file."""
+        return {}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], model_bytes: bytes) -> Self:
+        """The tokenizer of a SentencePiece model and of what `get_config` gave."""
+        return cls(model_bytes, **config)
 
     def into(self, language: str) -> Self:
         """The same tokenizer of sources, with this target language for texts that choose none.
@@ -226,6 +236,7 @@ class Tokenizer(tf.Module):
         raise NotImplementedError
 
 
+@keras.saving.register_keras_serializable(package="keras_tfmr")
 class SubwordTokenizer(Tokenizer):
     """Text to subword ids and back, by tensorflow-text ops that TensorFlow Serving links.
 

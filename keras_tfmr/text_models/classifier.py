@@ -10,11 +10,13 @@ from keras_tfmr.layers import PositionalEmbedding
 from keras_tfmr.signatures.answers import Classification
 from keras_tfmr.signatures.inputs import text_of
 from keras_tfmr.signatures.signature import CLASSIFY, CLASSIFY_EXAMPLES, REGRESS_EXAMPLES
+from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.tokenizer import Tokenizer
 from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, texts_of, traced
 
 
+@keras.saving.register_keras_serializable(package="keras_tfmr")
 class Classifier(TextModel):
     """Labels texts with a model, its tokenizer and the names of its classes.
 
@@ -39,7 +41,7 @@ class Classifier(TextModel):
     (['en', 'pt'], True)
     """
 
-    kind = "classify"
+    options = ("max_length",)
 
     def __init__(
         self,
@@ -76,15 +78,15 @@ class Classifier(TextModel):
         """
         return self._answers(CLASSIFY, text_of(texts), batch_size)
 
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "tokenizer": self.tokenizer,
-            "labels": self.labels,
-            "max_length": self.max_length,
-        }
+    def get_config(self) -> dict[str, Any]:
+        return {"max_length": self.max_length}
 
-    def to_metadata(self) -> dict[str, Any]:
-        return {"max_length": self.max_length, "labels": self.labels}
+    @classmethod
+    def _made_of(cls, config, model, source, target):
+        return cls(model, source, target.names, **config)
+
+    def sides(self) -> tuple[Any, Any]:
+        return self.tokenizer, Labels(self.labels)
 
     def _classify(self, text):
         """`text` string [batch] -> the labels, the most probable first.

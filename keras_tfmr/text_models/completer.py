@@ -28,6 +28,7 @@ _BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
 _PROMPT_LENGTHS = (32, 128)
 
 
+@keras.saving.register_keras_serializable(package="keras_tfmr")
 class Completer(TextModel):
     """Continues texts and computes their log-probabilities, with a language model.
 
@@ -51,7 +52,7 @@ class Completer(TextModel):
     True
     """
 
-    kind = "language"
+    options = ("max_length", "max_new_tokens")
 
     def __init__(
         self,
@@ -122,12 +123,15 @@ class Completer(TextModel):
         """
         return self._answers(LOG_PROB, text_of(texts), batch_size)
 
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "tokenizer": self.tokenizer,
-            "max_length": self.max_length,
-            "max_new_tokens": self.max_new_tokens,
-        }
+    def get_config(self) -> dict[str, Any]:
+        return {"max_length": self.max_length, "max_new_tokens": self.max_new_tokens}
+
+    @classmethod
+    def _made_of(cls, config, model, source, target):
+        return cls(model, target, **config)
+
+    def sides(self) -> tuple[Any, Any]:
+        return self.tokenizer, self.tokenizer
 
     def calibration_inputs(self, texts: Sequence[Text]) -> list[Any]:
         if not texts:
@@ -136,9 +140,6 @@ class Completer(TextModel):
             tf.constant([utf8(text) for text in texts]), self.max_length
         )
         return [shifted(at_least_one(ids), self.tokenizer.bos_id)]
-
-    def to_metadata(self) -> dict[str, Any]:
-        return {"max_length": self.max_length, "max_new_tokens": self.max_new_tokens}
 
     def _complete(self, prompt, length, temperature, top_k, top_p, seed):
         """Prompts string [batch], and options for each -> their continuations.

@@ -1,19 +1,13 @@
-"""The text model of a preset, of whatever kind it is."""
+"""The text model of a preset, of whatever class it is."""
 
 import os
 from typing import Any
 
-from keras_tfmr.presets.load import kind_of
-from keras_tfmr.text_models.classifier import Classifier
-from keras_tfmr.text_models.completer import Completer
+# Each registers its class with Keras, so that a preset can state it.
+from keras_tfmr.text_models.classifier import Classifier  # noqa: F401
+from keras_tfmr.text_models.completer import Completer  # noqa: F401
 from keras_tfmr.text_models.text_model import TextModel
-from keras_tfmr.text_models.translator import Translator
-
-CLASSES: dict[str, type[TextModel]] = {
-    "translation": Translator,
-    "classify": Classifier,
-    "language": Completer,
-}
+from keras_tfmr.text_models.translator import Translator  # noqa: F401
 
 
 def load_text_model(
@@ -21,5 +15,5 @@ def load_text_model(
     load_weights: bool | str | os.PathLike[str] = True,
     **options: Any,
 ) -> TextModel:
-    """The `Translator`, `Classifier` or `Completer` of a preset, by its class's `from_preset`."""
-    return CLASSES[kind_of(preset)].from_preset(preset, load_weights, **options)
+    """The `Translator`, `Classifier`, `Completer` or other class that a preset states."""
+    return TextModel.from_preset(preset, load_weights, **options)

@@ -35,6 +35,8 @@ class TextModel(abc.ABC):
     Any bytes are valid text. Invalid UTF-8 is replaced, and a text that is too long is cut. The
     answer for a text does not depend on the other texts.
 
+    `from_config` makes one of a model, tokenizers and what `get_config` gives; a preset states it.
+
     Attributes:
         model: The Keras model.
         tokenizers: Its tokenizers, by purpose.
@@ -44,10 +46,15 @@ class TextModel(abc.ABC):
         default: The name of the signature that serves requests without a name.
         record: What its preset says about where it is from; exports repeat it.
         texts: Texts that its preset was evaluated on.
-        kind: Of the class, what it does: a key of `presets.load.CLASSES`.
+        languages: The codes of the source's and the target's language; "" for one that is not
+            known, or that there is not.
+        options: Of the class, the names that `from_config` takes.
+        formats: Of the class, the formats that it can be exported in.
     """
 
-    kind: ClassVar[str]
+    options: ClassVar[tuple[str, ...]]
+    formats: ClassVar[tuple[str, ...]] = ("saved_model",)
+    languages: tuple[str, str] = ("", "")
 
     def __init__(
         self, model: keras.Model, tokenizers: dict[str, Tokenizer], max_length: int
@@ -81,18 +88,18 @@ class TextModel(abc.ABC):
                 commit.
             load_weights: Whether to load the weights; False leaves random ones. Or a file with
                 other weights of the model.
-            **options: Keyword arguments of the class, instead of what the preset says. For a
-                `Translator`, also fields of its `DecodingConfig`, and `language`: the target
-                language for texts without a tag, if the model has several.
+            **options: Options of the class, instead of what the preset says. Of a `Translator`,
+                they are its keyword arguments, the fields of its `DecodingConfig`, and `language`:
+                the target language for texts without a tag, if the model has several.
 
         Returns:
-            An object of the class.
+            An object of the class, or of one made from it that the preset states.
 
         Raises:
             PresetError: If there is no such preset, it cannot be read, it is one of another class,
                 or an option is unknown; a ValueError.
         """
-        return cast(Self, load(cls, preset, load_weights, options))
+        return cast(Self, load(cls, TextModel, preset, load_weights, options))
 
     def save_to_preset(self, preset_dir: str | os.PathLike[str]) -> pathlib.Path:
         """Writes a folder for `from_preset`, with the files of a training run.
@@ -105,8 +112,8 @@ class TextModel(abc.ABC):
 
         Raises:
             ExportError: If the folder is not empty, or cannot be written.
-            PresetError: If the model is of no class of this package, or has other layers than its
-                config says, as a quantised one has.
+            PresetError: If the model is quantised or made for decoding only, or if a class of your
+                own is not registered with Keras.
         """
         return save(self, preset_dir)
 
@@ -177,30 +184,56 @@ class TextModel(abc.ABC):
             self._trace()
 
     @abc.abstractmethod
-    def arguments(self) -> dict[str, Any]:
-        """The constructor's arguments other than the model, by name."""
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` takes beside model and tokenizers, in a form that JSON can hold."""
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], model: keras.Model, tokenizers: tuple[Any, Any]
+    ) -> Self:
+        """An object of the class.
+
+        Args:
+            config: What `get_config` gave, or a part of it; the rest has its defaults.
+            model: The model.
+            tokenizers: For the source and the target, as `sides` gives them.
+
+        Raises:
+            ValueError: If an option is unknown or out of range.
+        """
+        if unknown := sorted(config.keys() - {*cls.options}):
+            raise ValueError(
+                f"Unknown options of a {cls.__name__}: {unknown}. Expected some of: "
+                f"{sorted(cls.options)}"
+            )
+        return cls._made_of(dict(config), model, *tokenizers)
+
+    @classmethod
+    @abc.abstractmethod
+    def _made_of(cls, config, model, source, target):
+        """An object of the class, of known options."""
 
     @abc.abstractmethod
-    def to_metadata(self) -> dict[str, Any]:
-        """Metadata of an export's JSON file, apart from the model."""
+    def sides(self) -> tuple[Any, Any]:
+        """The tokenizers of source and target, one twice if there is one; or `Labels`."""
 
     def replace(
-        self, *, model: keras.Model | None = None, precision: str | None = None, **arguments: Any
+        self, *, model: keras.Model | None = None, precision: str | None = None, **options: Any
     ) -> Self:
-        """A copy with another model, with its weights in another precision, or other arguments.
+        """A copy with another model, with its weights in another precision, or other options.
 
         Args:
             model: A model for the same tokenizers; None keeps it.
             precision: "float32" or "bfloat16" for weights and layers; softmax and
                 log-probabilities are float32 in both. None keeps the precision.
-            **arguments: Arguments of the class, instead of those of this one.
+            **options: Options of `from_preset`, instead of those of this one.
 
         Returns:
             An object of the same class. It has its own model if the precision differs.
         """
         model = self.model if model is None else model
         model = model if precision is None else with_precision(model, precision)
-        copy = type(self)(model, **{**self.arguments(), **arguments})
+        copy = self.from_config({**self.get_config(), **options}, model, self.sides())
         copy.record, copy.texts = self.record, self.texts
         return copy
 

@@ -1,5 +1,6 @@
 """Translators: a trained model with its tokenizers, from lists of texts to translations."""
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -14,14 +15,18 @@ from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import Document, Explanation, Likelihood, Translation
 from keras_tfmr.signatures.inputs import pairs_of, terms_of, text_of, utf8
 from keras_tfmr.text.protection import Protection, is_blank, protect_alike
-from keras_tfmr.text.sentences import SentenceSplitter
+from keras_tfmr.text.sentences import SentenceSplitter, list_of
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.terms import parted, with_terms
 from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
 from keras_tfmr.text_models.document import translated_document
 from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, shifted, traced
 
+# Options that are fields of the `DecodingConfig`.
+DECODING = tuple(field.name for field in dataclasses.fields(DecodingConfig))
 
+
+@keras.saving.register_keras_serializable(package="keras_tfmr")
 class Translator(TextModel):
     """Translates lists of strings with a model, its tokenizers and a decoding config.
 
@@ -41,8 +46,10 @@ class Translator(TextModel):
         config: A `DecodingConfig`.
         max_source_length: Maximum number of tokens of a text, its end id included; a longer text is
             cut.
-        abbreviations: The texts' language, for documents, such as "pt", or a file of its
-            abbreviations, or a `SentenceSplitter`; None for another language.
+        languages: The codes of the source's and the target's language, as in ("pt", "en"), for
+            abbreviations, for int8 without texts and for the demo page; "" for one without a code.
+        abbreviations: After which words a full stop does not end a sentence of a document: a file
+            of them, or a list; by default those of the source's language, if there is a list.
         protect: What stands in a translation as it is: names ("code", "tag", "url", "email",
             "placeholder", "option", "number") and patterns in RE2's syntax. None: all these names
             but "number" if both vocabularies have the `SLOTS` for it, else nothing.
@@ -61,7 +68,8 @@ class Translator(TextModel):
     [Translation(text='', score=0.0, truncated=False)]
     """
 
-    kind = "translation"
+    options = (*DECODING, "max_source_length", "languages", "abbreviations", "protect", "language")
+    formats = ("saved_model", "ctranslate2", "transformers")
 
     def __init__(
         self,
@@ -71,7 +79,8 @@ class Translator(TextModel):
         config: DecodingConfig | None = None,
         *,
         max_source_length: int = 128,
-        abbreviations: str | os.PathLike[str] | SentenceSplitter | None = None,
+        languages: Sequence[str] = ("", ""),
+        abbreviations: str | os.PathLike[str] | Iterable[str] | None = None,
         protect: Sequence[str] | None = None,
     ) -> None:
         tokenizers = {"source": source_tokenizer, "target": target_tokenizer or source_tokenizer}
@@ -79,9 +88,11 @@ class Translator(TextModel):
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
         self.config = config or DecodingConfig()
         self.max_source_length = max_source_length
-        if not isinstance(abbreviations, SentenceSplitter):
-            abbreviations = SentenceSplitter(abbreviations)
-        self.splitter = abbreviations
+        self.languages = checked_languages(languages)
+        self.own_abbreviations = abbreviations is not None
+        if abbreviations is None:
+            abbreviations = list_of(self.languages[0])
+        self.splitter = SentenceSplitter(abbreviations)
         self.protection = Protection(protect, tokenizers.values())
         self._check()
         self._into: dict[str, Self] = {}
@@ -130,15 +141,30 @@ class Translator(TextModel):
             self._check_vocabulary(model.config.source_vocab, self.source_tokenizer, "source ")
             self._check_vocabulary(model.config.target_vocab, self.target_tokenizer, "target ")
 
-    def arguments(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, Any]:
+        search = self.config.to_dict()
+        if self.config.num_return_sequences == self.config.num_beams:
+            del search["num_return_sequences"]  # as many as there are beams, whatever their number
         return {
-            "source_tokenizer": self.source_tokenizer,
-            "target_tokenizer": self.target_tokenizer,
-            "config": self.config,
+            **search,
             "max_source_length": self.max_source_length,
-            "abbreviations": self.splitter,
+            "languages": [*self.languages],
+            "abbreviations": sorted(self.splitter.words) if self.own_abbreviations else None,
             "protect": self.protection.protect,
         }
+
+    @classmethod
+    def _made_of(cls, config, model, source, target):
+        if language := config.pop("language", None):
+            source = source.into(language)
+            config["languages"] = [config.get("languages", ("", ""))[0], language]
+        search = {name: config.pop(name) for name in DECODING if name in config}
+        beams = search.setdefault("num_beams", DecodingConfig.num_beams)
+        search.setdefault("num_return_sequences", beams)
+        return cls(model, source, target, DecodingConfig(**search), **config)
+
+    def sides(self) -> tuple[Any, Any]:
+        return self.source_tokenizer, self.target_tokenizer
 
     def translate(
         self, texts: Iterable[Text], batch_size: int = BATCH, *, language: str | None = None
@@ -205,11 +231,7 @@ class Translator(TextModel):
         another one.
         """
         if language not in self._into:
-            copy = self.replace(source_tokenizer=self.source_tokenizer.into(language))
-            if config := self.record.get("config"):
-                published = config.get("published", {}) | {"target_language": language}
-                copy.record = self.record | {"config": config | {"published": published}}
-            self._into[language] = copy
+            self._into[language] = self.replace(language=language)
         return self._into[language]
 
     def _ask(self, signature, inputs, batch_size):
@@ -234,13 +256,6 @@ class Translator(TextModel):
             target_ids, _ = target.encode_truncated(translations, self.config.max_length)
             inputs.append([source_ids, shifted(at_least_one(target_ids), target.bos_id)])
         return inputs
-
-    def to_metadata(self) -> dict[str, Any]:
-        return {
-            "decoding": self.config.to_dict(),
-            "max_source_length": self.max_source_length,
-            "protect": self.protection.protect,
-        }
 
     def _translate(self, text):
         """`text` string -> `translation` string, `score` float32, `truncated` bool, all [batch].
@@ -403,6 +418,16 @@ class Translator(TextModel):
             examples,
             num_certain=num_certain,
         )
+
+
+def checked_languages(languages: Sequence[str]) -> tuple[str, str]:
+    """The codes of two languages; a ValueError for anything else."""
+    if isinstance(languages, str) or len(languages) != 2:
+        raise ValueError(
+            f'languages must be two codes, as in ("pt", "en"). Received: {languages!r}'
+        )
+    source, target = languages
+    return source, target
 
 
 def _stacked(scores, query_ids, key_ids):

@@ -66,7 +66,8 @@ def test_a_version_appears_complete_and_alone(version, whole):
     metadata = json.loads((version / write.METADATA_FILE).read_text(encoding="utf-8"))
     results = json.loads((whole / "results.json").read_text())
     assert metadata["run"]["results"]["validation_bleu"] == results["validation_bleu"]
-    assert metadata["decoding"]["num_beams"] == metadata["decoding"]["num_return_sequences"] == 2
+    assert metadata["text_model"]["class_name"] == "keras_tfmr>Translator"
+    assert metadata["text_model"]["config"]["num_beams"] == 2
     assert metadata["precision"] == "float32"
     assert metadata["versions"]["tensorflow"] == tf.__version__
     assert metadata["examples"] == PresetFolder(whole).sources()[:5]
@@ -237,12 +238,12 @@ def test_a_recurrent_model_is_exported_alike(tmp_path):
 
 @pytest.mark.ci
 def test_options_of_the_command(tmp_path, capsys, monkeypatch):
-    run = write_run(tmp_path, num_beams=2, length_penalty=0.5, data=["hf:opus_books:de-en"])
+    run = write_run(tmp_path, num_beams=2, length_penalty=0.5, languages=["de", "en"])
     asked = []
     with monkeypatch.context() as patched:
         patched.setattr(Translator, "export", lambda own, *_, **how: asked.append(own))
         words = ["--nbest", "1", "--max_length", "10", "--max_source_length", "24"]
-        for more in (words, ["--abbreviations", "nl"]):
+        for more in (words, ["--languages", "nl", "en"]):
             assert command.main([str(run), *more]) == 0
     translator, dutch = asked
     decoding = translator.config

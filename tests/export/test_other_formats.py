@@ -43,7 +43,7 @@ def scrambled(**fields):
 def imported():
     with tempfile.TemporaryDirectory() as folder:
         translator = Translator.from_preset(write_published(Path(folder) / "opus"))
-    return translator.replace(config=DECODING)
+    return translator.replace(**DECODING.to_dict())
 
 
 CASES = {

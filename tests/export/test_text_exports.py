@@ -49,7 +49,9 @@ def test_answers_methods_warm_up_and_metadata(exports, models, name):
     assert {request.signature for request in asked} == set(model.signatures)
     assert len(asked) == len(model.signatures) * len(warmup.BATCHES)
     metadata = json.loads((path / write.METADATA_FILE).read_text(encoding="utf-8"))
-    assert (metadata["kind"], metadata["max_length"]) == (type(model).__name__, 24)
+    assert metadata["text_model"] == {
+        "class_name": f"keras_tfmr>{type(model).__name__}", "config": model.get_config()
+    }  # fmt: skip
 
 
 # First without Keras, which TensorFlow Text's own Python package imports; its libraries of ops do

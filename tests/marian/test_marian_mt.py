@@ -98,8 +98,8 @@ def test_missing_and_damaged_files_are_named(tmp_path):
     check(r"expected a file model\.safetensors; pytorch_model\.bin is a pickle")
     for name, content, said in (
         ("target.spm", b"damaged", r"cannot read target\.spm: not a SentencePiece model"),
-        ("generation_config.json", b'{"num_beams": 0}', "num_beams"),
         ("vocab.json", b'{"a": 2}', r"vocab\.json has no piece </s>"),
+        ("generation_config.json", b'{"num_beams": 0}', "num_beams"),
         ("config.json", b'["model_type"]', r"config\.json: expected an object"),
     ):
         (path / name).write_bytes(content)
@@ -117,13 +117,15 @@ def test_the_command_writes_a_run_that_translates(translator, tmp_path, capsys):
     assert import_marian.main([*command, "fra", "--overwrite"]) == 0
     assert "note: no_repeat_ngram_size: 3 has no effect here" in capsys.readouterr().out
     config = json.loads((run / "config.json").read_text())
-    assert config["arguments"] == {
+    assert config["text_model"]["config"] == {
         "num_beams": 4, "length_penalty": 1.0, "length_penalty_offset": 0.0, "max_length": 14,
-        "min_length": 0, "max_length_ratio": 3.0, "max_length_extra": 8,
+        "min_length": 0, "max_length_ratio": 3.0, "max_length_extra": 8, "max_source_length": 128,
+        "languages": ["pob", "fra"], "abbreviations": None, "protect": None,
     }  # fmt: skip
-    published = config["published"]
-    assert published["target_languages"] == ["eng", "fra"]
-    assert (published["source_language"], published["target_language"]) == ("pob", "fra")
+    assert config["tokenizers"]["source"]["config"] == {"language": "fra"}
+    assert config["published"] == {
+        "name": "opus-mt-pt-en", "notes": ["no_repeat_ngram_size: 3 has no effect here"]
+    }  # fmt: skip
     assert "CC BY 4.0" in (run / "report.md").read_text()
     source, target = PresetFolder(run).tokenizers()
     assert source.encode(["o gato"]).to_list()[0][0] == source.encode([">>fra<<"]).to_list()[0][0]
@@ -153,7 +155,7 @@ def test_the_target_language_is_a_tag_before_each_text(translator, tmp_path):
     assert [text.decode() for text in served] == answers["fra"]
     saved = Translator.from_preset(into.save_to_preset(tmp_path / "saved"))
     assert saved.source_tokenizer.target_language == "fra"
-    assert saved.record["config"]["published"]["target_language"] == "fra"
+    assert saved.languages == ("", "fra")
     # The texts that find the ranges of int8 get the languages in turn.
     tags, *_ = np.array(translator.calibration_inputs(TEXTS)[0][0]).T
     assert tags.tolist() == translator.source_tokenizer.encode(TAGS).flat_values.numpy().tolist()

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from keras_tfmr.presets.folder import load_tokenizer
 from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, joined
 from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training import phrasebook
@@ -83,14 +82,16 @@ def test_what_is_written_is_what_sentencepiece_writes(published):
     assert shown[1, 9] == b"</s>" and shown[0, 4] == b""
 
 
-def test_a_file_says_of_itself_which_kind_it_is_and_any_bytes_are_a_text(tmp_path, published):
+def test_it_is_made_again_of_its_config_and_file_and_any_bytes_are_a_text(tmp_path, published):
     sides, _, pieces = published
-    MarianTokenizer(joined(sides[0], pieces, reads_tags=True)).save(tmp_path / "source.model")
-    loaded = load_tokenizer(tmp_path / "source.model")
-    assert type(loaded) is MarianTokenizer and loaded.target_languages == ("por", "eng")
-    ids, _ = loaded.encode_truncated(np.random.default_rng(0).bytes(4000).split(b"a"), 16)
-    assert (ids.numpy() < loaded.vocab_size).all() and (ids.numpy()[:, 0] > 0).all()
-    assert [text.decode() for text in loaded.decode(ids).numpy()]
+    tokenizer = MarianTokenizer(joined(sides[0], pieces, reads_tags=True)).into("eng")
+    tokenizer.save(tmp_path / "source.model")
+    content = (tmp_path / "source.model").read_bytes()
+    found = MarianTokenizer.from_config(tokenizer.get_config(), content)
+    assert (found.target_language, found.target_languages) == ("eng", ("por", "eng"))
+    ids, _ = found.encode_truncated(np.random.default_rng(0).bytes(4000).split(b"a"), 16)
+    assert (ids.numpy() < found.vocab_size).all() and (ids.numpy()[:, 0] > 0).all()
+    assert [text.decode() for text in found.decode(ids).numpy()]
 
 
 def test_errors_name_what_is_wrong():

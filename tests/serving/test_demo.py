@@ -96,13 +96,13 @@ def test_what_is_wrong_is_said(stub, path, content, status, text):
 
 
 def test_the_newest_version_names_languages_and_examples(tmp_path):
-    for config, origin in (
-        ({"arguments": {"data": [], "source": None}}, (("pt", "en"), True)),
-        ({"arguments": {"data": ["a.tsv"], "languages": ["de", "fr"]}}, (("de", "fr"), False)),
-        ({"published": {"name": "Helsinki-NLP/opus-mt-pt-en"}}, (("pt", "en"), False)),
-        ({}, (("", ""), False)),
+    for options, config, origin in (
+        ({"languages": ["pt", "en"]}, {"phrasebook": True}, (("pt", "en"), True)),
+        ({"languages": ["de", "fr"]}, {"phrasebook": False}, (("de", "fr"), False)),
+        ({"max_length": 128}, {}, (("", ""), False)),  # of a classifier that was no run
     ):
-        newest = {"run": {"config": config}, "examples": ["Bom dia."]}
+        newest = {"text_model": {"config": options}, "run": {"config": config}}
+        newest["examples"] = ["Bom dia."]
         for version, content in (("9", {}), ("10", newest)):
             file = tmp_path / version / "assets.extra" / "keras_tfmr.json"
             file.parent.mkdir(parents=True, exist_ok=True)

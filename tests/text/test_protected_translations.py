@@ -264,7 +264,7 @@ def test_spaces_part_terms_from_other_words():
 @pytest.mark.ci
 def test_what_is_protected_is_part_of_a_translator():
     translator = protecting(protect=OWN)
-    assert translator.to_metadata()["protect"] == OWN
+    assert translator.get_config()["protect"] == OWN
     assert translator.replace(max_source_length=9).protection.protect == OWN
     with pytest.raises(ValueError, match="RE2 cannot read"):
         protecting(protect=("(",))
@@ -274,7 +274,7 @@ def test_what_is_protected_is_part_of_a_translator():
 def test_models_without_slots_leave_all_as_it_is():
     """A slot in their texts is a character like others."""
     plain = Translator(tiny_model(), tokenizer(), config=DecodingConfig(max_length=12))
-    assert plain.to_metadata()["protect"] is None
+    assert plain.get_config()["protect"] is None
     slotted = plain.protection.slotted(tf.constant(["Diz {a} \ue000!"]))
     assert slotted.texts.numpy()[0].decode() == "Diz {a} \ue000!"
     assert plain.translate_document(["{a}\ue005\n\ue006"])[0].text.endswith("\n\ue006")

@@ -85,9 +85,7 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
         with pytest.raises(RunError, match=message):
             [*parse([name])[0].rows(TrainingConfig())]
     (tmp_path / "a.csv").write_text("pt,en,de\na,b,c\n")
-    with pytest.raises(
-        RunError, match=r"line 1: expected two columns, or --set languages.*pt, en, de"
-    ):
+    with pytest.raises(RunError, match=r"line 1: expected two columns, or --languages.*pt, en, de"):
         [*parse([f"hf:{tmp_path}"])[0].rows(TrainingConfig())]
     with pytest.raises(RunError, match=r"expected a split `test`. Received: train"):
         data_sets.data_set_rows(f"hf:{tmp_path}", "test", TrainingConfig()).__next__()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from keras_tfmr import SubwordTokenizer
+from keras_tfmr import SubwordTokenizer, TransformerConfig
 from keras_tfmr.text.spans import DEFAULT, SLOTS
 from training.command.disk import write_json
 from training.corpus.protect import PairProtection
@@ -92,19 +92,22 @@ def test_a_tag_that_would_be_a_span_is_refused(tmp_path):
 
 def test_a_run_without_slots_is_begun_from_without(tmp_path):
     folder = RunFolder(tmp_path)
-    described = {"kind": "transformer", "config": {"joint_vocab": True, "target_vocab": 300}}
-    described["config"] |= dict.fromkeys(TrainingConfig().sizes()) | {"dropout_rate": 0.1}
+    model = {"made_by": "keras_tfmr>Transformer", "config": TransformerConfig().to_dict()}
+    translator = {"class_name": "keras_tfmr>Translator", "config": {}}
+    described = {"model": model, "text_model": translator, "tokenizers": {}, "arguments": {}}
     for protect, given, expected in (
         ((), {}, ()),
         ((), {"protect": ("none",)}, ("none",)),
         (("code",), {}, ("code",)),
         (("code",), {"protect": ("url",)}, ("url",)),
     ):
-        write_json(folder.config, {"model": described, "arguments": {"protect": protect}})
+        translator["config"] = {"protect": protect}
+        write_json(folder.config, described)
         folder.best.parent.mkdir(exist_ok=True)
         folder.best.touch(), folder.results.touch()
         assert Start(tmp_path).settings_for(given, TrainingConfig).get("protect") == expected
-    write_json(folder.config, {"model": described, "arguments": {}})
+    translator["config"] = {}
+    write_json(folder.config, described)
     with pytest.raises(ValueError, match=r"which the vocabulary of --init_from .* lacks: leave"):
         Start(tmp_path).settings_for({"protect": ("url",)}, TrainingConfig)
 

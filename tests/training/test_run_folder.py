@@ -1,7 +1,6 @@
 """Who may begin, resume and delete a run, whatever the moment of a kill; files that are whole."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -16,9 +15,19 @@ from training.run.checkpoints import Checkpoints, damage, restore
 from training.run.run_folder import RunFolder, begin, run_lock
 from training.settings.training_config import FREE, TrainingConfig
 
-MODEL = {"kind": "transformer", "config": {}}
+ENTRIES = {"model": {}, "text_model": {}, "tokenizers": {}}
 ASKED = TrainingConfig(minutes=9).resolved()
-TOKENIZERS = [SimpleNamespace(model_bytes=b"a"), SimpleNamespace(model_bytes=b"b")]
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class SomeTokenizer:
+    model_bytes = b"a"
+
+    def get_config(self):
+        return {}
+
+
+TOKENIZERS = [SomeTokenizer(), SomeTokenizer()]
 STARTS, RESUMES = None, "resumes"
 # What a repeat asks for instead; what happens to an unfinished run and to a finished one without
 # --overwrite; and what with it.
@@ -39,7 +48,7 @@ REPEATS = {
 def test_a_repeat_resumes_starts_again_or_is_refused(name, tmp_path):
     changes, *expected = REPEATS[name]
     folder, asked = RunFolder(tmp_path), ASKED.to_dict() | changes
-    config = {"model": MODEL, "arguments": ASKED.to_dict() | {"precision": "float32"}}
+    config = {**ENTRIES, "arguments": ASKED.to_dict() | {"precision": "float32"}}
     folder.write_config({**config, "asked": ASKED.to_dict()})
     cases = [(over, finished) for over in (False, True) for finished in (False, True)]
     for (overwrite, finished), wanted in zip(cases, expected, strict=True):
@@ -73,7 +82,7 @@ class Killed(BaseException):
 def test_a_run_that_is_killed_while_it_begins_can_be_repeated(writes, tmp_path, monkeypatch):
     """After each of the files of its beginning, over an old run that it deletes."""
     folder, old = RunFolder(tmp_path), dataclasses.replace(ASKED, seed=5).to_dict()
-    folder.begin({"model": MODEL, "arguments": old}, TOKENIZERS, new=True)
+    folder.begin({**ENTRIES, "arguments": old}, TOKENIZERS, new=True)
     folder.checkpoints.mkdir()
     (folder.checkpoints / "step-000000001.npz").touch()
     (tmp_path / "mine").touch()
@@ -86,7 +95,7 @@ def test_a_run_that_is_killed_while_it_begins_can_be_repeated(writes, tmp_path, 
         return real(path)
 
     assert begin(folder, ASKED.to_dict(), FREE, overwrite=True) is None
-    config = {"model": MODEL, "arguments": ASKED.to_dict()}
+    config = {**ENTRIES, "arguments": ASKED.to_dict()}
     with monkeypatch.context() as patched:
         patched.setattr(disk, "replacing", replacing_until)
         try:
@@ -114,7 +123,7 @@ def test_a_command_that_fails_leaves_no_folder(tmp_path, capsys):
 
 def test_a_run_never_deletes_what_it_is_to_read(tmp_path, capsys):
     folder = RunFolder(tmp_path / "run")
-    folder.write_config({"model": MODEL, "arguments": {}})
+    folder.write_config({**ENTRIES, "arguments": {}})
     write_pairs(folder.translations)
     (tmp_path / "link.tsv").symlink_to(folder.translations)
     assert train("--data", tmp_path / "l*.tsv", "--output", folder.path, "--overwrite", *TINY) == 1

@@ -20,7 +20,7 @@ from training.run.run_folder import RunFolder
 from training.settings import training_config
 from training.settings.training_config import TrainingConfig
 
-MODEL = {"kind": "transformer", "config": {}}
+ENTRIES = {"model": {}, "text_model": {}, "tokenizers": {}}
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_a_busy_start_does_not_decide_how_many_updates_minutes_are(
         minutes=4, warmup_steps=warmup, gradient_accumulation_steps=batches, data=("a",)
     ).resolved()
     folder, said = RunFolder(tmp_path), []
-    folder.write_config({"model": MODEL, "arguments": settings.to_dict()})
+    folder.write_config({**ENTRIES, "arguments": settings.to_dict()})
     model = keras.Sequential([keras.layers.Dense(1)])
     model.build((None, 2))
     model.compile(make_optimizer(settings, 2))

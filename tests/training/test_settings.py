@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -136,10 +137,11 @@ def test_a_setting_that_a_task_does_not_read_is_refused_by_name(refused):
 
 
 def test_every_preset_is_a_model():
-    from training.tasks import make_config
+    from training.tasks import TranslationTask
 
+    tokenizer = SimpleNamespace(vocab_size=300)
     for kind, recipes in RECIPES.items():
         for preset in recipes:
             settings = TrainingConfig(model=kind, preset=preset).resolved()
-            config = make_config(settings, 300, 300)
+            config = TranslationTask(settings, (tokenizer, tokenizer)).config()
             assert config.dropout_rate == settings.dropout_rate

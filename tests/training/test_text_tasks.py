@@ -89,7 +89,7 @@ def test_labels_are_numbered_behind_padding():
     labels = Labels.learn(["b", "a", "c"])
     values, offsets = labels.encode_lines(["c", "a"])
     assert values.tolist() == [3, 1] and offsets.tolist() == [0, 1, 2]
-    assert Labels.of_bytes(labels.model_bytes).names == ["a", "b", "c"]
+    assert Labels.from_config(labels.get_config()).names == ["a", "b", "c"]
     with pytest.raises(RunError, match="2 to 1000 classes"):
         Labels.learn(["only"])
     with pytest.raises(RunError, match="no other line"):

@@ -53,7 +53,7 @@ class Rules:
             if len(self.languages) != 2:
                 raise RunError(
                     "The filter `language` needs the languages of source and target, as in "
-                    f"--set languages=pt,en. Received: {self.languages}"
+                    f"--languages pt en. Received: {self.languages}"
                 )
             identifier(*self.languages)
 

@@ -139,7 +139,7 @@ def chosen(rows, settings, name, recommended=()):
         recommended: Names of columns, in order.
     """
     if settings.task == "translation":
-        wanted, hint = settings.languages, "two columns, or --set languages=pt,en, which names them"
+        wanted, hint = settings.languages, "two columns, or --languages pt en, which names them"
     elif settings.task == "classify":
         wanted, hint = ("text", "label"), "the columns text and label, or two"
     else:

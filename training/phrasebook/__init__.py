@@ -16,6 +16,7 @@ import lzma
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+LANGUAGES = ("pt", "en")
 
 
 def path(split):

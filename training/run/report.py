@@ -188,12 +188,12 @@ def attention(evaluator, text_model, text):
         explanation = text_model.explain([text])[0]
         return explanation.attention_heads[-1], explanation.source_tokens, explanation.target_tokens
     ids = tokenizer.encode_truncated([text], LONGEST)[0].numpy()
-    if task.kind == "language":
+    reads = "decoder" if task.settings.task == "language" else "encoder"
+    if reads == "decoder":
         start = np.full((1, 1), tokenizer.bos_id, ids.dtype)
         ids = np.concatenate([start, ids[:, :-1]], axis=1)
-    stack = model.get_layer("decoder" if task.kind == "language" else "encoder")
     x = model.get_layer("embedding")(ids)
-    scores = stack(x, return_attention_scores=True)[1][-1].numpy()[0]
+    scores = model.get_layer(reads)(x, return_attention_scores=True)[1][-1].numpy()[0]
     tokens = [piece.decode() for piece in tokenizer.pieces(ids).numpy()[0]]
     return scores, tokens, tokens
 

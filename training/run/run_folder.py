@@ -61,7 +61,7 @@ class RunFolder(PresetFolder):
         """
         if new:
             self.clear()
-        self.write_config(config)
+        self.write_config(config | {"tokenizers": self.describe_tokenizers(tokenizers)})
         for path, content in self.tokenizer_files(tokenizers).items():
             write_atomically(path, content)
 
@@ -73,7 +73,7 @@ class RunFolder(PresetFolder):
         paths = (
             self.history, self.report, self.curves, self.attention, self.confusion,
             self.joint_tokenizer, *self.side_tokenizers, self.best, self.translations,
-            self.predictions, self.texts, self.abbreviations, self.results, self.config,
+            self.predictions, self.texts, self.results, self.config,
         )  # fmt: skip
         yield from (path for path in paths if path.exists())
 
@@ -206,15 +206,14 @@ def settle(asked, before=None):
 
 
 def describe(task, config, corpus, start):
-    """The content of a new run's config.json, without its settings."""
+    """The content of a new run's config.json, without its settings and tokenizers."""
     described = {
-        "model": {"kind": task.kind, "config": config.to_dict()},
+        **task.described(config),
         "command": shlex.join(["python", *sys.argv]),
         "corpus": corpus,
+        "phrasebook": task.settings.phrasebook,  # which the demo page says
         "versions": versions(*PACKAGES),
     }
-    if task.classes:
-        described["model"]["classes"] = task.classes
     if start:
         described["start"] = start.record()
     return described

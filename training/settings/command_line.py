@@ -26,6 +26,8 @@ OF_TRANSLATORS = (
     ("target", str, "FILE", "target lines, one for each line of --source"),
     ("validation", list, "FILE", "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a "
      "source and a target file (default: pairs held out of the training pairs)"),
+    ("languages", list, "CODE", "codes of source and target, as in pt en: for abbreviations in "
+     "documents, the demo page, the columns of tables and data sets, and the filter language"),
     ("tag", list, "FILE=TAG", "put TAG in front of the sources from FILE"),
     ("filters", list, "NAME", "filters that drop pairs: identical, length_ratio, language"),
     ("protect", list, "NAME", f"spans to leave untranslated: names from {', '.join(PATTERNS)}, and "

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from keras_tfmr.presets.folder import PresetFolder
+from keras_tfmr.presets.registered import registered_name
 from training.command.disk import RunError, sha256
+from training.settings.models import MODELS, TEXT_MODELS
 from training.settings.recipes import RECIPES
 from training.settings.training_config import NOTHING, SIZES
 
@@ -17,8 +19,7 @@ class Start:
         path: Its folder.
 
     Attributes:
-        kind: Of the model.
-        config: The model's config, a dictionary.
+        config: The fields of the model's config.
         settings: {setting: value} of the run.
         weights: The file that holds the weights.
     """
@@ -26,8 +27,12 @@ class Start:
     def __init__(self, path):
         self.path, self.folder = Path(path), PresetFolder(path)
         self.described = self.folder.read_config()
-        self.settings = self.described["arguments"]
-        self.kind = self.described["model"]["kind"]
+        self.settings = self.described.get("arguments", {})
+        if "made_by" not in self.described["model"]:
+            raise RunError(
+                f"{path} holds a model of its own. A run can begin from one that is described by "
+                f"made_by and config in {self.folder.config}"
+            )
         self.config = self.described["model"]["config"]
         self.weights = self.folder.best
         for file in (self.weights, self.folder.results):
@@ -47,15 +52,7 @@ class Start:
             ValueError: If the run is of another task, or a given setting contradicts it.
         """
         task = given.get("task", config_class.task)
-        if task == "translation":
-            kinds, model = tuple(RECIPES), self.kind
-        else:
-            kinds, model = (task,), "transformer"
-        if self.kind not in kinds:
-            raise ValueError(
-                f"a run of {task} can begin from one of {' or '.join(kinds)}. Received: "
-                f"--init_from {self.path}, a run of {self.kind}"
-            )
+        model = self._model(task)
         preset = self.settings.get("preset", RECIPE)
         if preset not in RECIPES[model]:
             raise RunError(f"{self.folder.config}: arguments.preset {preset!r} is unknown")
@@ -71,6 +68,24 @@ class Start:
         if task == "translation":
             defaults["protect"] = self._protection(given.get("protect", NOTHING))
         return defaults | given | fixed
+
+    def _model(self, task):
+        """The name of the model for `--model`; a ValueError if the run is of another task."""
+        expected = registered_name(TEXT_MODELS[task])
+        if (found := self.described["text_model"]["class_name"]) != expected:
+            raise ValueError(
+                f"a run of {task} can begin from a {expected}. Received: --init_from {self.path}, "
+                f"which holds a {found}"
+            )
+        if task != "translation":
+            return "transformer"
+        names = {registered_name(made_by): name for name, made_by in MODELS.items()}
+        if (made_by := self.described["model"]["made_by"]) not in names:
+            raise ValueError(
+                f"a run can begin from a model of {', '.join(names)}. Received: --init_from "
+                f"{self.path}, a model of {made_by}"
+            )
+        return names[made_by]
 
     def _fixed(self, task, model, preset):
         """The settings that are this run's: vocabulary and sizes."""
@@ -88,7 +103,7 @@ class Start:
 
     def _protection(self, given):
         """What this run protects; a ValueError if more is given and it has no slots for that."""
-        own = tuple(self.settings.get("protect") or ())
+        own = tuple(self.described["text_model"]["config"].get("protect") or ())
         if not own and given != NOTHING:
             raise ValueError(
                 f"--protect needs slots, which the vocabulary of --init_from {self.path} lacks: "

@@ -205,8 +205,6 @@ class TrainingConfig(Settings):
     target: Text = None
     tag: tuple = ()
     filters: tuple = ()
-    # Codes of source and target: for the columns of tables and data sets, the filter `language`,
-    # abbreviations and the demo page.
     languages: tuple = ()
     protect: tuple | None = None
     model: str = "transformer"

@@ -1,5 +1,6 @@
-"""Reads the folder that transformers saves a MarianMTModel and its tokenizer into."""
+"""The folder that transformers saves a MarianMTModel and its tokenizer into."""
 
+import os
 import pathlib
 from typing import Any, NamedTuple
 
@@ -12,8 +13,6 @@ from keras_tfmr._files import read_json
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.errors import PresetError
 from keras_tfmr.models import Transformer, TransformerConfig
-from keras_tfmr.presets.folder import Content
-from keras_tfmr.presets.languages import languages_of, with_abbreviations
 from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, joined
 from keras_tfmr.presets.marian_mt.weights import BANNED, BIAS, MarianWeight, halves, weights_of
 
@@ -47,53 +46,70 @@ class Vocabulary(NamedTuple):
 def is_marian_mt(folder: pathlib.Path) -> bool:
     """Whether a folder is one of transformers, whose config.json has a `model_type`."""
     config = folder / "config.json"
-    return config.is_file() and b'"model_type"' in config.read_bytes()
+    return config.is_file() and "model_type" in read_json(config)
 
 
-def read(folder: pathlib.Path, name: str, weights: bool, language: str | None) -> Content:
-    """The content of a folder; whether it can be read is known before any weight is.
+class MarianFolder:
+    """A published model, with the methods of a `PresetFolder`.
+
+    Whether it can be read is known before any weight is.
 
     Args:
-        folder: The folder.
+        path: The folder.
         name: The name of the model, for its record.
-        weights: Whether to read the weights; otherwise they are random.
-        language: For a model with several target languages, that of texts without a tag.
+
+    Raises:
+        PresetError: If a file is missing or damaged, or the model has another architecture.
     """
-    config = _object(folder / "config.json")
-    fields = config_fields(config)
-    generation = folder / "generation_config.json"
-    # Older models have these options in config.json.
-    options = config | (_object(generation) if generation.exists() else {})
-    options = {option: value for option, value in options.items() if value is not None}
-    vocabularies = _vocabularies(folder, options)
-    sizes = {f"{side}_vocab": len(each.order) for side, each in vocabularies.items()}
-    model_config, decoding = TransformerConfig(**sizes, **fields), decoding_config(options)
-    source, target = (_tokenizer(folder, side, each) for side, each in vocabularies.items())
-    source = source.into(language) if language else source
-    model = Transformer(model_config)
-    banned, notes = _without_effect(options)
-    if weights:
-        assign(model, folder / WEIGHTS, vocabularies, banned)
-    stated = folder / "tokenizer_config.json"
-    languages = _object(stated) if stated.exists() else {}
-    published = {
-        "name": name,
-        "source_language": languages.get("source_lang"),
-        "target_language": source.target_language or languages.get("target_lang"),
-        "target_languages": source.target_languages,
-        "notes": notes,
-    }
-    return Content(
-        model=model,
-        arguments={
-            "source_tokenizer": source,
-            "target_tokenizer": target,
-            "abbreviations": with_abbreviations(languages_of({"published": published})[0]),
-        },
-        decoding=decoding.to_dict(),
-        record={"config": {"published": published}},
-        texts=[],
-    )
+
+    def __init__(self, path: pathlib.Path, name: str) -> None:
+        self.path, self.name = path, name
+        self.config = path / "config.json"
+        config, generation = _object(self.config), path / "generation_config.json"
+        self.fields = config_fields(config)
+        # Older models have the options of a search in config.json.
+        options = config | (_object(generation) if generation.exists() else {})
+        self.options = {name: value for name, value in options.items() if value is not None}
+        self.search = search_of(self.options)
+        self.vocabularies = _vocabularies(path, self.options)
+
+    def read_config(self) -> dict[str, Any]:
+        """What a preset's config.json would say of the text model, and what is known of it."""
+        path = self.path / "tokenizer_config.json"
+        stated = _object(path) if path.exists() else {}
+        languages = [stated.get(f"{side}_lang") or "" for side in ("source", "target")]
+        return {
+            "text_model": {
+                "class_name": "keras_tfmr>Translator",
+                "config": {**self.search, "languages": languages},
+            },
+            "published": {"name": self.name, "notes": notes_on(self.options)},
+        }
+
+    def metadata(self) -> dict[str, Any]:
+        """What an export records about its preset."""
+        return {"config": {"published": self.read_config()["published"]}}
+
+    def tokenizers(self) -> tuple[MarianTokenizer, MarianTokenizer]:
+        """The `(source, target)` tokenizers."""
+        source, target = (
+            _tokenizer(self.path, side, each) for side, each in self.vocabularies.items()
+        )
+        return source, target
+
+    def model(self, weights: str | os.PathLike[str] | bool = True) -> keras.Model:
+        """The model with its weights, or with new ones for False."""
+        if not isinstance(weights, bool):
+            raise PresetError(f"a published model has no other weights. Received: {weights}")
+        sizes = {f"{side}_vocab": len(each.order) for side, each in self.vocabularies.items()}
+        model = Transformer(TransformerConfig(**sizes, **self.fields), dtype="float32")
+        if weights:
+            assign(model, self.path / WEIGHTS, self.vocabularies, banned_ids(self.options))
+        return model
+
+    def sources(self) -> list[str]:
+        """Texts that the model was evaluated on: none are published."""
+        return []
 
 
 def config_fields(config: dict[str, Any]) -> dict[str, Any]:
@@ -128,17 +144,34 @@ def config_fields(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def decoding_config(options: dict[str, Any]) -> DecodingConfig:
-    """The published search, which returns all its beams; the length penalty is length^alpha."""
-    beams = options.get("num_beams", 1)
+def search_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The published search, as options of a `Translator`; the length penalty is length^alpha."""
     longest = options.get("max_new_tokens") or options.get("max_length", 20) - 1
-    return DecodingConfig(
-        num_beams=beams,
-        num_return_sequences=beams,
-        length_penalty=float(options.get("length_penalty", 1.0)),
-        length_penalty_offset=0.0,
-        max_length=max(longest, 1),
-    )
+    search = {
+        "num_beams": options.get("num_beams", 1),
+        "length_penalty": float(options.get("length_penalty", 1.0)),
+        "length_penalty_offset": 0.0,
+        "max_length": max(longest, 1),
+    }
+    DecodingConfig(**search)  # an error if one is out of range
+    return search
+
+
+def banned_ids(options: dict[str, Any]) -> list[int]:
+    """The ids that are never to be produced."""
+    banned = {word[0] for word in options.get("bad_words_ids") or [] if len(word) == 1}
+    # Padding is never produced anyway; with a bias it would leave the softmax too.
+    return sorted(banned - {options.get("pad_token_id")})
+
+
+def notes_on(options: dict[str, Any]) -> list[str]:
+    """A line about each option of the search that has no effect here."""
+    sequences = [word for word in options.get("bad_words_ids") or [] if word[1:]]
+    notes = [f"bad_words_ids {w}: sequences of several tokens are not banned" for w in sequences]
+    for option, unused in UNUSED.items():
+        if (value := options.get(option, unused)) != unused:
+            notes.append(f"{option}: {value} has no effect here")
+    return notes
 
 
 def assign(
@@ -219,20 +252,6 @@ def _tokenizer(folder, side, vocabulary):
         return MarianTokenizer(joined(path.read_bytes(), pieces, reads_tags=side == "source"))
     except (OSError, ValueError) as error:
         raise PresetError(f"cannot read {path.name}: {error}") from error
-
-
-def _without_effect(options):
-    """The ids that are never to be produced, and notes about options that have no effect here."""
-    words = options.get("bad_words_ids") or []
-    banned = {word[0] for word in words if len(word) == 1}
-    notes = [
-        f"bad_words_ids {w}: sequences of several tokens are not banned" for w in words if w[1:]
-    ]
-    for option, unused in UNUSED.items():
-        if (value := options.get(option, unused)) != unused:
-            notes.append(f"{option}: {value} has no effect here")
-    # Padding is never produced anyway; with a bias it would leave the softmax too.
-    return sorted(banned - {options.get("pad_token_id")}), notes
 
 
 def _object(path):

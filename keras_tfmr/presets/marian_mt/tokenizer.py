@@ -6,7 +6,9 @@ ops of `SubwordTokenizer` can run it.
 """
 
 import re
+from typing import Any, Self
 
+import keras
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2 as proto
@@ -23,6 +25,7 @@ _Piece = proto.ModelProto.SentencePiece
 _PRODUCED = (_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.BYTE)
 
 
+@keras.saving.register_keras_serializable(package="keras_tfmr")
 class MarianTokenizer(Tokenizer):
     """Text to subword ids and back, in the graph, with the subwords of a published Marian model.
 
@@ -40,9 +43,10 @@ class MarianTokenizer(Tokenizer):
 
     Args:
         model_bytes: The result of `joined`, or the content of a file that `save` wrote.
+        language: The target language of texts without a tag; None for none.
 
     Raises:
-        ValueError: If the bytes are not such a model.
+        ValueError: If the bytes are not such a model, or have no tag of the language.
 
     Reference: Marian (arXiv 1804.00344), OPUS-MT (https://aclanthology.org/2020.eamt-1.61).
 
@@ -56,7 +60,7 @@ class MarianTokenizer(Tokenizer):
     'the gato'
     """
 
-    def __init__(self, model_bytes):
+    def __init__(self, model_bytes: bytes, language: str | None = None) -> None:
         spec = _parsed(model_bytes).trainer_spec
         if spec.model_prefix != _KIND:
             raise ValueError("this SentencePiece model was not joined with a Marian vocabulary")
@@ -66,16 +70,15 @@ class MarianTokenizer(Tokenizer):
         self._speller = compat.sentencepiece_ops(self.model_bytes, tf.string, self.name)
         self._tag_ids = {tag: int(self._ops.string_to_id(tag)) for tag in spec.user_defined_symbols}
         self.target_languages = tuple(tag[2:-2] for tag in self._tag_ids)
-        own = next(iter(spec.accept_language), None)
-        self.target_language, self._own_tag = own and own[2:-2], self._tag_ids.get(own)
+        if language is not None and language not in self.target_languages:
+            super().into(language)  # an error
+        self.target_language, self._own_tag = language, self._tag_ids.get(f">>{language}<<")
 
-    def into(self, language):
-        language = language.strip("<>")
-        if language not in self.target_languages:
-            return super().into(language)  # an error
-        model = _parsed(self.model_bytes)
-        model.trainer_spec.accept_language[:] = [f">>{language}<<"]
-        return type(self)(model.SerializeToString())
+    def get_config(self) -> dict[str, Any]:
+        return {"language": self.target_language}
+
+    def into(self, language: str) -> Self:
+        return type(self)(self.model_bytes, language.strip("<>"))
 
     def untagged(self, texts):
         if self._own_tag is not None or not self._tag_ids:
@@ -154,16 +157,7 @@ def joined(spm, pieces, *, reads_tags=False):
     spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIALS
     spec.model_prefix, spec.vocab_size = _KIND, size
     spec.user_defined_symbols[:] = tags
-    del spec.accept_language[:]  # the tag of texts without one: see `MarianTokenizer.into`
     return model.SerializeToString()
-
-
-def is_joined(model_bytes):
-    """Whether these bytes are a model that `joined` made."""
-    try:
-        return _parsed(model_bytes).trainer_spec.model_prefix == _KIND
-    except ValueError:
-        return False
 
 
 def _parsed(spm):
