@@ -171,7 +171,7 @@ def draw(numbers, name):
 
 
 def main():
-    parser = harness.parser(__doc__, turns=1)
+    parser = harness.parser(__doc__, turns=None)
     add = parser.add_argument
     add("--data", metavar="FILE", help="training pairs, SOURCE<TAB>TARGET")
     add("--validation", metavar="FILE", help="validation pairs")

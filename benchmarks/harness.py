@@ -31,12 +31,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 def parser(text, *, turns=3):
-    """An argument parser with the options of every benchmark."""
+    """An argument parser with the options of every benchmark; None leaves `--turns` out."""
     first, _, rest = text.partition("\n")
     made = argparse.ArgumentParser(
         description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--turns", type=int, default=turns, help=f"of each side (default: {turns})")
+    if turns:
+        made.add_argument(
+            "--turns", type=int, default=turns, help=f"of each side (default: {turns})"
+        )
     made.add_argument(
         "--quick",
         action="store_true",

@@ -1,18 +1,17 @@
-"""Measures what a served translator needs: export, start, memory, latency, throughput.
+"""Measures what a served translator needs: export, start, memory, and latency under load.
 
     python benchmarks/sizing.py RUN --data validation.tsv --untrained base 8000
 
-Each step is the command that users run: `serving/export.py`, which checks the export, and
-`serving/server.py`, bound to one core, then to two and so on. It starts when the export is in the
-file cache, and has started when it has answered one sentence; its warm-up is over by then. The
-callers run on the cores that the server leaves free; if it leaves none, on its own. A second model
-of the size that `--untrained` names has random weights, and its translations have 12 tokens.
-Writes results/sizing.md and .json.
+Each step is the command that users run: `serving/export.py`, which checks the export,
+`serving/server.py`, and the callers of `serving/load.py`, here on the server's own cores. The
+server starts when the export is in the file cache, and is ready when it has answered one sentence;
+its warm-up is over by then. Beside it, CTranslate2 has the same weights and search, and a thread
+for each core; its callers are threads of its own process, without a network. A second model of the
+size that `--untrained` names has random weights, and its translations have 12 tokens. Writes
+results/sizing.md and .json, and a picture of each model and engine.
 """
 
-import contextlib
-import functools
-import os
+import itertools
 import re
 import subprocess
 import sys
@@ -21,136 +20,157 @@ import time
 from pathlib import Path
 
 import harness
-from decoding import called, untrained
+from decoding import ctranslate2, untrained
+
+from serving import load
 
 PRECISIONS = ("float32", "int8")
-ROWS = 32  # sentences of a large request
+CALLERS = (1, 2, 4, 8, 16, 32, 64)
+TEXTS = (1, 32)  # in a request
+TOKENS = (12, 12)  # of each translation of an untrained model, at least and at most
 
 
-def export(run, models, precision):
-    """Exports and checks."""
-    used = harness.command("serving/export.py", run, "--output", models, "--precision", precision)
-    size = sum(file.stat().st_size for file in models.rglob("*") if file.is_file())
-    return {"rate": 1 / used["seconds"], "mb": size / 1e6, **used}
+def grid(ask, texts, cells, seconds):
+    """A row of `load.measured` for each (texts in a request, callers)."""
+    return [load.measured(ask, texts, size, callers, seconds) for size, callers in cells]
 
 
-@contextlib.contextmanager
-def bound(cores):
-    """This thread, and what it starts, on these cores; everywhere, where none can be chosen."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores or before)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def served(models, cores, texts, seconds):
-    """Starts the development server on so many cores, and asks it."""
+def served(models, texts, cells, seconds):
+    """Starts the development server and asks it."""
     from keras_tfmr.client import ServingClient
 
-    usable = sorted(getattr(os, "sched_getaffinity", lambda _: range(harness.CORES))(0))
     script = harness.ROOT / "serving" / "server.py"
     flags = ["--port=0", "--rest_api_port=0", f"--model_base_path={models}"]
     begun = time.perf_counter()
-    with bound(usable[:cores]):
-        server = subprocess.Popen(
-            [sys.executable, script, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-    with server, contextlib.ExitStack() as at_an_error, bound(usable[cores:]):
-        at_an_error.callback(server.kill)
+    server = subprocess.Popen([sys.executable, script, *flags], stdout=subprocess.PIPE)
+    try:
         address = re.search(rb"gRPC on (\S+),", server.stdout.readline())[1].decode()
-        while b"Serving version" not in (line := server.stderr.readline()):
-            if not line:
-                raise RuntimeError("the server did not start")
-        with ServingClient(address, timeout=60) as client:
+        with ServingClient(address, timeout=300, retry=False, batch_size=max(TEXTS)) as client:
             client.translate(texts[:1])
-            start = time.perf_counter() - begun
-            single = [[number] for number in range(len(texts))]
-            many = [list(range(len(texts)))[n : n + ROWS] for n in range(0, len(texts), ROWS)]
-            ask = functools.partial(called, client.translate, texts)
-            _, alone = ask(single, seconds, 1)
-            callers, _ = ask(single, seconds, ROWS)
-            rate, _ = ask(many, seconds, cores)
+            ready = time.perf_counter() - begun
+            rows = grid(client.translate, texts, cells, seconds)
         server.terminate()
-        used = harness.used(server)
-    return {"rate": rate, "start": start, "ms": alone, "callers": callers, **used}
+        return {"ready": ready, "rows": rows, **harness.used(server)}
+    finally:
+        server.kill()
+        server.stdout.close()
+
+
+def alone(what, **task):
+    """A task in its own process, which has its own peak of memory."""
+    return peer(**task) if what == "peer" else random_weights(**task)
+
+
+def peer(path, dtype, beams, tokens, texts, cells, seconds):
+    """CTranslate2 with a thread for each core."""
+    import resource
+
+    begun = time.perf_counter()
+    translate = ctranslate2(path, dtype, beams, 1, harness.CORES, *tokens)
+    translate(texts[:1])
+    ready = time.perf_counter() - begun
+    rows = grid(translate, texts, cells, seconds)
+    return {"ready": ready, "rows": rows,
+            "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}  # fmt: skip
 
 
 def random_weights(run, preset, vocab, texts, to):
-    """In its own process: the peak of what starts a server counts as the server's."""
+    """The folder of a model of another size: see `untrained`."""
     return str(untrained(run, preset, vocab, texts, Path(to)))
 
 
-def measured(args, folder):
-    """Rows of all exports."""
+def exported(run, folder, precision):
+    """Exports and checks: seconds and megabytes."""
+    used = harness.command("serving/export.py", run, "--output", folder, "--precision", precision)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return {"seconds": used["seconds"], "mb": size / 1e6}
+
+
+def sides(run, folder, texts, cells, seconds, tokens):
+    """(engine, its export, what it needed and did) of one model."""
+    for precision in PRECISIONS:
+        made = exported(run, to := folder / precision, precision)
+        yield f"keras_tfmr {precision}", made, served(to, texts, cells, seconds)
+    if not harness.installed("ctranslate2"):
+        return
+    to, begun = folder / "ctranslate2", time.perf_counter()
+    harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", to)
+    made = {"seconds": time.perf_counter() - begun, "mb": ""}
+    task = {"what": "peer", "path": to, "beams": 4, "tokens": tokens, "texts": texts}
+    for precision in PRECISIONS:
+        more = {"dtype": precision, "cells": cells, "seconds": seconds}
+        yield f"CTranslate2 {precision}", made, harness.alone(__file__, task | more)
+
+
+def measured(args, texts, folder):
+    """Rows of all models and engines."""
     run = args.run or harness.tiny_run(folder)
-    texts = harness.SENTENCES * 4
-    if args.data:
-        texts = [source for source, _ in harness.pairs_of(args.data)[: args.sentences]]
-    models = {args.name: run}
+    models = {args.name: (run, (0, 128))}
     if args.untrained:
         preset, vocab = args.untrained
-        task = {"run": run, "preset": preset, "vocab": vocab, "texts": texts[:64]}
-        models[preset] = harness.alone(__file__, {**task, "to": folder / "untrained"})
-    for model, preset in models.items():
-        for precision in PRECISIONS[: 1 if args.quick else None]:
-            sides, made = {}, folder / f"{model}-{precision}"
-            print(f"{model}, {precision}", file=sys.stderr)
-            exported = harness.summary("export", [export(preset, made, precision)])
-            for cores in range(1, 1 + (1 if args.quick else harness.CORES)):
-                serve = functools.partial(served, made, cores, texts, args.seconds)
-                sides[cores] = {"default": serve}
-            for cores, cell in harness.compare(sides, args.turns, quick=args.quick).items():
-                yield {"model": model, "precision": precision, "cores": cores,
-                       "export": exported, "server": cell}  # fmt: skip
+        task = {"what": "random_weights", "run": run, "preset": preset, "vocab": vocab}
+        task |= {"texts": texts[:64], "to": folder / "untrained"}
+        other = harness.alone(__file__, task)
+        models[preset] = other, TOKENS
+    cells = list(itertools.product(TEXTS, args.callers))
+    for model, (run, tokens) in models.items():
+        for engine, made, found in sides(
+            run, folder / f"{model} exports", texts, cells, args.seconds, tokens
+        ):
+            print(model, engine, *map(load.line_of, found["rows"]), sep="\n", file=sys.stderr)
+            yield {"model": model, "engine": engine, "export": made, **found}
 
 
 def page(numbers):
-    rows = []
-    for row in numbers["rows"]:
-        made, server = row["export"], row["server"]
-        rows.append([
-            row["model"], row["precision"], row["cores"], made["mb"], made["seconds"],
-            f"{server['mib']:,.0f}", server["start"], server["ms"], float(server["callers"]),
-            float(server["rate"]),
-        ])  # fmt: skip
-    header = ["model", "precision", "cores", "export, MB", "s to export", "memory, MiB",
-              "s to start", "ms a sentence", f"sentences/s, {ROWS} callers",
-              f"sentences/s, requests of {ROWS}"]  # fmt: skip
-    return (
-        f"Exports of keras_tfmr, asked for {numbers['sentences']:,} sentences in their file's "
-        "order. Memory is the most that the server had; a start ends with the first answer. One "
-        f"caller has one sentence a request; so has each of {ROWS} callers; large requests come "
-        "from a caller per core. The development server does not batch the sentences of different "
-        "callers.\n\n" + harness.table(header, rows)
+    header = ["model", "engine", "export, MB", "s to export", "memory, MiB", "s to ready"]
+    rows = [
+        [row["model"], row["engine"], row["export"]["mb"], row["export"]["seconds"],
+         f"{row['mib']:,.0f}", row["ready"]]
+        for row in numbers["rows"]
+    ]  # fmt: skip
+    text = (
+        f"{numbers['sentences']:,} sentences in their file's order, {numbers['words']:.1f} words "
+        "on average, with 4 beams. Memory is the most that the process had. Each caller waits for "
+        "its answer and asks again; callers and server share the cores. The development server "
+        "does not batch the sentences of different callers.\n\n" + harness.table(header, rows)
     )
+    for row in numbers["rows"]:
+        lines = ["| " + " | ".join(load.HEADER) + " |", "| --- " * len(load.HEADER) + "|"]
+        lines += map(load.line_of, row["rows"])
+        text += f"\n## {row['model']}, {row['engine']}\n\n" + "\n".join(lines) + "\n"
+    return text
 
 
 def main():
-    parser = harness.parser(__doc__)
+    parser = harness.parser(__doc__, turns=None)
     add = parser.add_argument
-    add("run", type=Path, nargs="?", help="folder of a finished run")
+    add("run", type=Path, nargs="?", help="folder of a finished run, with 4 beams")
     add("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
     add("--name", default="small", help="of the run's model in the page")
     add("--untrained", nargs=2, metavar=("PRESET", "SUBWORDS"), help="a size, with random weights")
     add("--sentences", type=int, default=320, help="at most")
-    add("--seconds", type=float, default=5, help="of a turn")
+    add("--callers", type=int, nargs="+", default=CALLERS, help="callers at once")
+    add("--seconds", type=float, default=10, help="of a line")
     args = harness.parsed(parser)
     if args.quick:
-        args.seconds = 0.0
+        args.seconds, args.callers = 0.0, (1, 2)
     elif not (args.run and args.data):
         parser.error("RUN and --data are needed")
-    numbers = harness.about("tensorflow", "keras")
+    texts = harness.SENTENCES * 4
+    if args.data:
+        texts = [source for source, _ in harness.pairs_of(args.data)[: args.sentences]]
+    numbers = harness.about("tensorflow", "keras", "ctranslate2")
+    numbers["sentences"] = len(texts)
+    numbers["words"] = sum(len(text.split()) for text in texts) / len(texts)
     with tempfile.TemporaryDirectory() as folder:
-        numbers["rows"] = list(measured(args, Path(folder)))
-    texts = len(harness.lines_of(args.data)) if args.data else 12
-    numbers["sentences"] = min(args.sentences, texts)
+        numbers["rows"] = list(measured(args, texts, Path(folder)))
     harness.report("sizing", "Sizing", page(numbers), numbers, quick=args.quick)
+    if not args.quick:
+        for row in numbers["rows"]:
+            name = f"{row['model']}, {row['engine']}"
+            file = harness.RESULTS / f"sizing-{name.replace(', ', '-').replace(' ', '-')}.png"
+            load.plot(row["rows"], name).savefig(file, dpi=100)
 
 
 if __name__ == "__main__":
-    harness.serve(random_weights) or main()
+    harness.serve(alone) or main()

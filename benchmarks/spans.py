@@ -132,7 +132,7 @@ def page(numbers):
 
 
 def main():
-    parser = harness.parser(__doc__, turns=1)
+    parser = harness.parser(__doc__, turns=None)
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUN", help="folders of finished runs")
     add("--pairs", help="pairs to translate, SOURCE<TAB>TARGET")

@@ -41,6 +41,19 @@ def parse_arguments(arguments=None):
     what.add_argument("--ask", choices=("classify", "complete", "log_prob"),
         help="call another model than a translator, and print: label and probability (classify), a "
         "continuation (complete), log-probability and tokens (log_prob)")
+    parser.add_argument("--batch_size", metavar="N", type=int, default=32,
+        help="maximum texts in one request (default: 32)")
+    # fmt: on
+    add_server_options(parser)
+    options = parser.parse_args(arguments)
+    if options.explain and len(options.texts) != 1:
+        parser.error(f"--explain needs exactly one TEXT. Received: {len(options.texts)}")
+    return options
+
+
+def add_server_options(parser):
+    """Adds the options that `connect` reads."""
+    # fmt: off
     server = parser.add_argument_group("server")
     server.add_argument("--server", metavar="HOST:PORT", default="127.0.0.1:8500",
         help="address of the server (default: 127.0.0.1:8500)")
@@ -51,8 +64,6 @@ def parse_arguments(arguments=None):
     server.add_argument("--label", metavar="NAME", help="version label, instead of --model_version")
     server.add_argument("--header", nargs="+", default=(), metavar="NAME:VALUE",
         help="what a gateway asks for, as in 'authorization: Bearer TOKEN'")
-    server.add_argument("--batch_size", metavar="N", type=int, default=32,
-        help="maximum texts in one request (default: 32)")
     server.add_argument("--timeout", metavar="S", type=float, default=30.0,
         help="seconds a request may take, retries included (default: 30)")
     encryption = parser.add_argument_group("encryption")
@@ -64,16 +75,12 @@ def parse_arguments(arguments=None):
         help="encrypt; present this client certificate (PEM)")
     encryption.add_argument("--key", metavar="FILE", help="private key of --cert (PEM)")
     # fmt: on
-    options = parser.parse_args(arguments)
-    if options.explain and len(options.texts) != 1:
-        parser.error(f"--explain needs exactly one TEXT. Received: {len(options.texts)}")
+
+
+def connect(options, *, batch_size, retry=True):
+    """The client that the options describe; a ValueError if they do not fit together."""
     if bool(options.cert) != bool(options.key):
-        parser.error("--cert and --key must be given together")
-    return options
-
-
-def connect(options):
-    """The client that the options describe."""
+        raise ValueError("--cert and --key must be given together")
     headers = (text.partition(":") for text in options.header)
     credentials = None
     if options.tls or options.ca or options.cert:
@@ -88,8 +95,9 @@ def connect(options):
         label=options.label,
         headers={name: value.strip() for name, _, value in headers},
         timeout=options.timeout,
+        retry=retry,
         credentials=credentials,
-        batch_size=options.batch_size,
+        batch_size=batch_size,
     )
 
 
@@ -198,7 +206,7 @@ def main(arguments=None):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what was answered is printed
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     try:
-        with connect(options) as client:
+        with connect(options, batch_size=options.batch_size) as client:
             if options.explain:
                 explain(client, options)
             else:

@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # From the roof to the ground. A file imports what is in its room or on a lower floor, wherever the
 # statement stands. `keras_tfmr/__init__.py` has no floor: it names what others hold.
 FLOORS = """
-training.train_pt_en training.train_text
+training.train_pt_en training.train_text serving.load
 training.train training.import_marian
 training.run
 training.data

@@ -49,7 +49,7 @@ def test_options_are_those_of_the_client(run, monkeypatch):
     asked = ["--server=host:1", "--model=m", "--model_version=7", "--timeout=2", *headers, "--tls"]
     with monkeypatch.context() as patch:
         patch.setattr(script, "ServingClient", lambda *server, **options: (*server, options))
-        server, options = script.connect(script.parse_arguments(asked))
+        server, options = script.connect(script.parse_arguments(asked), batch_size=32)
     assert isinstance(options.pop("credentials"), grpc.ChannelCredentials)
     assert server == "host:1" and options == {
         "model": "m",
@@ -57,6 +57,7 @@ def test_options_are_those_of_the_client(run, monkeypatch):
         "label": None,
         "headers": {"authorization": "Bearer a:b", "x-tenant": "c"},
         "timeout": 2.0,
+        "retry": True,
         "batch_size": 32,
     }
 

@@ -1,0 +1,173 @@
+"""Measures a server under load: throughput and latency by callers, as a table and a plot.
+
+    python serving/load.py --data sentences.txt
+    python serving/load.py --data validation.tsv --server translator.example:8500 --plot load.png
+
+Each caller sends a request, waits for the answer, and sends the next one. The texts are the lines
+of a file, up to the first tab, in their order, again and again. Run it on another machine than the
+server's, since it takes processor time itself. Exit status: 0 done, 1 if a request failed, 2 wrong
+arguments, 3 no server.
+"""
+
+import argparse
+import collections
+import itertools
+import math
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from keras_tfmr.client import ServingError, UnavailableError
+from serving.client import add_server_options, connect
+
+HEADER = ("texts a request", "callers", "texts/s", "p50, ms", "p95, ms", "p99, ms", "errors")
+
+
+def parse_arguments(arguments=None):
+    """The command line as a namespace."""
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    # fmt: off
+    parser.add_argument("--data", metavar="FILE", type=Path, required=True,
+        help="file of texts, one per line; TSV files are read up to the first tab")
+    parser.add_argument("--ask", choices=("translate", "classify", "log_prob"), default="translate",
+        help="what to ask (default: translate)")
+    parser.add_argument("--callers", metavar="N", type=int, nargs="+",
+        default=[1, 2, 4, 8, 16, 32, 64], help="callers at once (default: 1 2 4 8 16 32 64)")
+    parser.add_argument("--texts", metavar="N", type=int, nargs="+", default=[1, 32],
+        help="texts in a request (default: 1 32)")
+    parser.add_argument("--seconds", metavar="S", type=float, default=10.0,
+        help="of each line of the table (default: 10)")
+    parser.add_argument("--plot", metavar="FILE.png", help="also draw the table")
+    add_server_options(parser)
+    # fmt: on
+    options = parser.parse_args(arguments)
+    if min(*options.callers, *options.texts) < 1:
+        parser.error("--callers and --texts must be at least 1")
+    return options
+
+
+def texts_of(path):
+    """The texts of a file that are not blank; a ValueError if there are none."""
+    lines = path.read_text("utf-8-sig", "replace").split("\n")
+    texts = [text for line in lines if (text := line.partition("\t")[0].strip())]
+    if not texts:
+        raise ValueError(f"{path} has no texts")
+    return texts
+
+
+def measured(ask, texts, size, callers, seconds):
+    """What callers see who all ask at once, each again and again.
+
+    Args:
+        ask: A function of a list of texts; a `ServingError` is counted.
+        texts: List of str.
+        size: Texts in a request.
+        callers: Callers at once, each a thread.
+        seconds: In which requests are sent, one per caller at least.
+
+    Returns:
+        A dict: the arguments `texts` (the size) and `callers`; `rate`, texts answered per second;
+        `p50`, `p95` and `p99` of the answered requests in milliseconds, NaN if there are none;
+        `errors`, the number of requests by the gRPC code.
+    """
+    times, errors, numbers = [], collections.Counter(), itertools.count()
+    start = threading.Barrier(callers + 1)
+    begun = math.inf
+
+    def call():
+        start.wait()
+        while True:
+            first = next(numbers) * size
+            asked = [texts[n % len(texts)] for n in range(first, first + size)]
+            before = time.perf_counter()
+            try:
+                ask(asked)
+                times.append(time.perf_counter() - before)
+            except ServingError as error:
+                errors[error.code] += 1
+            if time.perf_counter() - begun >= seconds:
+                return
+
+    with ThreadPoolExecutor(callers) as pool:
+        calls = [pool.submit(call) for _ in range(callers)]
+        start.wait()
+        begun = time.perf_counter()
+        for each in calls:
+            each.result()
+        rate = size * len(times) / (time.perf_counter() - begun)
+    shares = {f"p{share}": 1e3 * percentile(times, share) for share in (50, 95, 99)}
+    return {"texts": size, "callers": callers, "rate": rate, **shares, "errors": dict(errors)}
+
+
+def percentile(values, share):
+    """The smallest value that `share` percent do not exceed; NaN of none."""
+    return sorted(values)[math.ceil(share / 100 * len(values)) - 1] if values else math.nan
+
+
+def line_of(row):
+    """A line of the table."""
+    errors = ", ".join(f"{count} {code}" for code, count in row["errors"].items()) or "0"
+    times = (f"{row[name]:.0f}" for name in ("p50", "p95", "p99"))
+    cells = (row["texts"], row["callers"], f"{row['rate']:.1f}", *times, errors)
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def plot(rows, title=""):
+    """The figure of a table: a column for each size of requests, rates above, latencies below."""
+    from matplotlib.figure import Figure  # which takes a second
+
+    sizes = sorted({row["texts"] for row in rows})
+    figure = Figure(figsize=(4.5 * len(sizes), 6), layout="constrained")
+    figure.suptitle(title)
+    grid = figure.subplots(2, len(sizes), squeeze=False, sharex=True)
+    for (rates, times), size in zip(grid.T, sizes, strict=True):
+        own = [row for row in rows if row["texts"] == size]
+        callers = [row["callers"] for row in own]
+        rates.plot(callers, [row["rate"] for row in own], marker="o")
+        rates.set_title(f"{size} text{'s' if size > 1 else ''} a request")
+        rates.set_ylabel("texts/s")
+        for name in ("p50", "p95", "p99"):
+            times.plot(callers, [row[name] for row in own], marker="o", label=name)
+        times.set(ylabel="ms", xlabel="callers", yscale="log")
+        times.set_xscale("log", base=2)
+        times.set_xticks(callers, map(str, callers))
+        times.legend()
+    return figure
+
+
+def main(arguments=None):
+    """The command; returns its exit status."""
+    options = parse_arguments(arguments)
+    rows = []
+    try:
+        texts = texts_of(options.data)
+        with connect(options, retry=False, batch_size=max(options.texts)) as client:
+            asks = {
+                "translate": client.translate,
+                "classify": client.classify,
+                "log_prob": client.log_prob,
+            }
+            ask = asks[options.ask]
+            ask(texts[:1])  # an error now, if no server is there or it has another model
+            print("| " + " | ".join(HEADER) + " |\n" + "| --- " * len(HEADER) + "|", flush=True)
+            for size, callers in itertools.product(options.texts, options.callers):
+                rows.append(measured(ask, texts, size, callers, options.seconds))
+                print(line_of(rows[-1]), flush=True)
+    except ServingError as error:
+        print(f"load.py: {error}", file=sys.stderr)
+        return 3 if isinstance(error, UnavailableError) else 1
+    except (OSError, ValueError) as error:
+        print(f"load.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    if options.plot:
+        plot(rows, f"{options.model} at {options.server}").savefig(options.plot, dpi=150)
+    return int(any(row["errors"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
