@@ -10,7 +10,7 @@ from formulas import log_softmax
 import keras_tfmr
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.presets.folder import PresetFolder
-from keras_tfmr.presets.models import described
+from keras_tfmr.presets.models import ready_entry
 
 LINES = (
     "Bom dia! Onde fica a estação de comboios?",
@@ -103,9 +103,9 @@ def write_run(folder, symbols=(), arguments=(), **options):
     model.save_weights(preset.best)
     tokenizer(symbols).save(preset.joint_tokenizer)
     config = {
-        "model": described(keras_tfmr.Transformer, model.config),
+        "model": ready_entry(keras_tfmr.Transformer, model.config),
         "text_model": {"class_name": "keras_tfmr>Translator", "config": options},
-        "tokenizers": preset.describe_tokenizers((tokenizer(symbols),) * 2),
+        "tokenizers": preset.tokenizer_entries((tokenizer(symbols),) * 2),
         "arguments": dict(arguments),
     }
     preset.config.write_text(json.dumps(config))

@@ -11,7 +11,7 @@ from keras_tfmr import decoding, recurrent
 from keras_tfmr.losses import LabelSmoothedCrossEntropy
 from keras_tfmr.metrics import TokenAccuracy
 from keras_tfmr.models import TransformerClassifier, TransformerConfig, TransformerLanguageModel
-from keras_tfmr.presets.models import described
+from keras_tfmr.presets.models import ready_entry
 from keras_tfmr.presets.registered import registered_name
 from keras_tfmr.text import protection, spans
 from keras_tfmr.text_models.text_model import shifted
@@ -34,7 +34,7 @@ class Task:
         made_by: The function or class that makes the model.
         config_class: The class of its config.
         scores: Names of the scores. The first one chooses the weights.
-        unit: What a batch is counted in.
+        unit: The unit that batches are counted in.
         ends: For source and target, whether an end id follows the ids.
         most: Tokens of a text that are read in an evaluation during the training; None for all.
     """
@@ -78,10 +78,10 @@ class Task:
         """A new model."""
         return self.made_by(config, dtype=precision, **self.arguments())
 
-    def described(self, config):
-        """What config.json says of the model and of the text model."""
+    def entries(self, config):
+        """The entries of config.json for the model and the text model."""
         return {
-            "model": described(self.made_by, config, **self.arguments()),
+            "model": ready_entry(self.made_by, config, **self.arguments()),
             "text_model": {
                 "class_name": registered_name(TEXT_MODELS[self.settings.task]),
                 "config": self.text_model_config(),

@@ -72,11 +72,11 @@ def begin(asked, folder, workers):
     data = prepare(settings, folder, before, tokenizers, workers.replicas)
     config = transfer.config_for(start, data.task) if start else data.task.config()
     if workers.chief:
-        described = before or run_folder.describe(data.task, config, data.record, start)
-        described |= data.task.described(config)  # a setting of the search may have changed
-        described["arguments"] = settings.to_dict()  # which repeat the run
-        described["asked"] = asked.to_dict()  # which tells whether a command is that of the run
-        folder.begin(described, data.task.tokenizers, new=not before)
+        content = before or run_folder.new_config(data.task, config, data.record, start)
+        content |= data.task.entries(config)  # a setting of the search may have changed
+        content["arguments"] = settings.to_dict()  # which repeat the run
+        content["asked"] = asked.to_dict()  # which tells whether a command is that of the run
+        folder.begin(content, data.task.tokenizers, new=not before)
         workers.barrier()  # for which the others wait in `read_config`
     return Run(settings, folder, workers, data, config, start)
 

@@ -12,7 +12,7 @@ from keras_tfmr.export.other_engines import checked_config, tokens
 from keras_tfmr.models.transformer import embeddings_of
 from keras_tfmr.precision import to_numpy
 
-# CTranslate2 decodes up to 256 tokens unless told otherwise, and fails where it has no position.
+# CTranslate2 decodes up to 256 tokens by default, and fails where it has no position.
 POSITIONS = 512
 
 

@@ -1,4 +1,4 @@
-"""What the formats of other engines share: which models they can hold, and the names of tokens."""
+"""Shared by the formats of other engines: the check of a model, and the names of tokens."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What `TextModel.export` does: a SavedModel that TensorFlow Serving loads, or another format."""
+"""Writes exports: `TextModel.export`."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def write_saved_model(
         trained = served = text_model.for_decoding("int8", texts)
         record["int8"] = calibration.measured(text_model, served, texts)
     else:
-        # As it is if it can be: what it was asked has then been traced already.
+        # As it is if possible: its functions may have been traced already.
         trained = text_model if precision is None else text_model.replace(precision=precision)
         served = trained.for_decoding()
     precision = precision_of(served.model)
@@ -102,7 +102,7 @@ def write_saved_model(
 def metadata_of(
     text_model: Any, precision: str, examples: list[Text], record: dict[str, Any]
 ) -> dict[str, Any]:
-    """What `METADATA_FILE` says of an export: its model, what made it, and texts to try it with."""
+    """The content of `METADATA_FILE`: the text model, the versions that wrote it, and examples."""
     model = text_model.model
     return {
         "text_model": {

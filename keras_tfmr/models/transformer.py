@@ -213,7 +213,7 @@ def norm(config):
 
 
 def logits(config, target_embedding, x, dtype):
-    """The logits of target tokens, of what the decoder gave."""
+    """The logits of target tokens, of the decoder's output."""
     if config.tied_logits:
         return target_embedding(x, reverse=True)
     use_bias = config.logits_bias is not False

@@ -7,7 +7,7 @@ import re
 from keras_tfmr.errors import PresetError
 
 HUB = "hf://"
-# What a preset needs of a repository, which often holds other frameworks' weights too.
+# The files of a preset; a repository often holds other frameworks' weights too.
 _WANTED = ["*.json", "*.safetensors", "*.spm", "*.model", "*.tsv", "*.txt", "*.weights.h5"]
 _NOT_WANTED = ["checkpoints/*", "*last.weights.h5", "saved_model/*"]
 
@@ -16,7 +16,7 @@ def find(preset: str | os.PathLike[str]) -> pathlib.Path:
     """The folder of a preset.
 
     Args:
-        preset: A folder, or `hf://OWNER/NAME`, with `@REVISION` if need be.
+        preset: A folder, or `hf://OWNER/NAME`, optionally with `@REVISION`.
 
     Raises:
         PresetError: If there is none, or it cannot be downloaded.
@@ -59,7 +59,7 @@ def _downloaded(name):
         folder = snapshot_download(
             parts[1], revision=parts[2], allow_patterns=_WANTED, ignore_patterns=_NOT_WANTED
         )
-    except (OSError, ValueError) as error:  # what huggingface_hub raises are these
+    except (OSError, ValueError) as error:  # those of huggingface_hub
         why = " ".join(str(error).split())[:300]
         raise PresetError(
             f"cannot download {name} from the Hugging Face Hub: {why.rstrip('.')}. Without a "

@@ -8,22 +8,22 @@ import keras
 
 from keras_tfmr._files import read_json
 from keras_tfmr.errors import PresetError
-from keras_tfmr.presets.models import read_model
+from keras_tfmr.presets.models import model_of
 from keras_tfmr.presets.registered import registered_class, registered_name
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.tokenizer import Tokenizer
 
-# What config.json needs; each entry is an object.
+# The entries that config.json must have, each an object.
 ENTRIES = ("text_model", "model", "tokenizers")
 SIDES = ("source", "target")
 
 
 class PresetFolder:
-    """Paths of a preset, and what can be loaded from them.
+    """Paths of a preset, and its parts as they are loaded.
 
-    `config.json` states everything needed to rebuild the text model but the files of tokenizers and
-    weights: the class and the config of the text model (`text_model`) and of both tokenizers
-    (`tokenizers`), and what makes the model (`model`).
+    The entries of config.json are the class and the config of the text model (`text_model`) and of
+    both tokenizers (`tokenizers`), and the function that makes the model, with its config
+    (`model`). Tokenizers and weights have files of their own.
 
     Args:
         path: The folder; it need not exist.
@@ -54,14 +54,14 @@ class PresetFolder:
         return config
 
     def metadata(self) -> dict[str, Any]:
-        """What an export records about its preset."""
+        """The record of the preset, for exports."""
         results = read_json(self.results) if self.results.exists() else None
         return {"config": self.read_config(), "results": results}
 
     def tokenizers(self) -> tuple[Any, Any] | None:
         """The `(source, target)` tokenizers, one twice if joint; None if a file is missing.
 
-        What takes the place of a tokenizer may be `Labels`.
+        A classifier has `Labels` in place of the target's.
         """
         entries = self.read_config()["tokenizers"]
         source, target = (self._checked(side, entries.get(side)) for side in SIDES)
@@ -87,8 +87,8 @@ class PresetFolder:
         except (ValueError, TypeError) as error:
             raise PresetError(f"Cannot read {path}: {error}") from error
 
-    def describe_tokenizers(self, tokenizers: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
-        """What config.json says of `(source, target)` tokenizers, beside their files."""
+    def tokenizer_entries(self, tokenizers: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
+        """The entry `tokenizers` of config.json."""
         entries = {}
         for side, path, tokenizer in zip(SIDES, self._paths(tokenizers), tokenizers, strict=True):
             entries[side] = {
@@ -111,7 +111,7 @@ class PresetFolder:
     def model(self, weights: str | os.PathLike[str] | bool = True) -> keras.Model:
         """The model with its weights, or with those of another file; with new ones for False."""
         try:
-            model = read_model(self.read_config()["model"])
+            model = model_of(self.read_config()["model"])
         except PresetError as error:
             raise PresetError(f"{self.config}: {error}") from error
         if weights is False:

@@ -1,4 +1,4 @@
-"""Text models from presets: what `from_preset` does."""
+"""Loads presets: `TextModel.from_preset`."""
 
 import os
 from typing import Any
@@ -33,8 +33,8 @@ def load(
     path = find(preset)
     try:
         folder = MarianFolder(path, name_of(preset)) if is_marian_mt(path) else PresetFolder(path)
-        described = folder.read_config()["text_model"]
-        stated = registered_class(described.get("class_name"), base, f"{folder.config}: text_model")
+        entry = folder.read_config()["text_model"]
+        stated = registered_class(entry.get("class_name"), base, f"{folder.config}: text_model")
         if not (issubclass(stated, cls) or issubclass(cls, stated)):
             raise PresetError(
                 f"{preset} holds a {stated.__name__}: expected {stated.__name__}.from_preset. "
@@ -43,11 +43,11 @@ def load(
         if (tokenizers := folder.tokenizers()) is None:
             raise PresetError(f"{path} lacks a file of its tokenizers, which {folder.config} names")
         made = stated if issubclass(stated, cls) else cls
-        config = {**described.get("config", {}), **options}
+        config = {**entry.get("config", {}), **options}
         text_model = made.from_config(config, folder.model(weights), tokenizers)
     except PresetError:
         raise
-    except (ValueError, TypeError) as error:  # of what the preset says, or of the options
+    except (ValueError, TypeError) as error:  # in the preset or in the options
         raise PresetError(f"{preset}: {error}") from error
     text_model.record, text_model.texts = folder.metadata(), folder.sources()
     return text_model

@@ -1,4 +1,4 @@
-"""The models of presets: how `config.json` describes one, and what is made of the description."""
+"""The entry `model` of config.json: written for a model, and read as one."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,8 +12,8 @@ from keras_tfmr.presets.registered import registered_name
 from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
 
 
-def described(made_by: Callable, config: Config, **arguments: Any) -> dict[str, Any]:
-    """What config.json says of a ready model.
+def ready_entry(made_by: Callable, config: Config, **arguments: Any) -> dict[str, Any]:
+    """The entry of a ready model.
 
     Args:
         made_by: The function or class that makes it, such as `Transformer`.
@@ -23,50 +23,50 @@ def described(made_by: Callable, config: Config, **arguments: Any) -> dict[str, 
     return {"made_by": registered_name(made_by), "config": config.to_dict(), **arguments}
 
 
-def describe(model: keras.Model) -> dict[str, Any]:
-    """What config.json says of a model: what makes it, and its config; else what Keras says of it.
+def entry_of(model: keras.Model) -> dict[str, Any]:
+    """The entry of any model: that of a ready one, or Keras's own description.
 
-    The config is not enough for a model of one's own, nor for one with layers that have changed
-    since it was made: a new model of the config then has other layers.
+    The config of a ready model is enough only if a new model of it has the same layers. They differ
+    if some were frozen, for example, since the model was made.
     """
     if isinstance(model, RecurrentTranslator):
-        ready = described(type(model), model.config)
+        ready = ready_entry(type(model), model.config)
     elif getattr(model, "config", None) is None:
-        return as_keras_describes(model)
+        return keras_entry(model)
     elif isinstance(model, models.TranslationModel):
-        ready = described(models.Transformer, model.config)
+        ready = ready_entry(models.Transformer, model.config)
     elif isinstance(model, models.LanguageModel):
-        ready = described(models.TransformerLanguageModel, model.config)
+        ready = ready_entry(models.TransformerLanguageModel, model.config)
     else:
         num_classes = model.output_shape[-1]
-        ready = described(models.TransformerClassifier, model.config, num_classes=num_classes)
-    if _layers(read_model(ready)) == _layers(model):
+        ready = ready_entry(models.TransformerClassifier, model.config, num_classes=num_classes)
+    if _layers(model_of(ready)) == _layers(model):
         return ready
-    return as_keras_describes(model)
+    return keras_entry(model)
 
 
-def as_keras_describes(model: keras.Model) -> dict[str, Any]:
-    """Keras's own description of a model, from which it makes a new one."""
-    description = keras.saving.serialize_keras_object(model)
-    description.pop("compile_config", None)
-    return description
+def keras_entry(model: keras.Model) -> dict[str, Any]:
+    """Keras's own description of a model."""
+    entry = keras.saving.serialize_keras_object(model)
+    entry.pop("compile_config", None)
+    return entry
 
 
 def _layers(model):
-    """{name of a layer: what Keras says of it}."""
+    """{name of a layer: its config}."""
     return {layer.name: layer.get_config() for layer in model.layers}
 
 
-def read_model(description: Mapping[str, Any]) -> keras.Model:
-    """The model, with new weights in float32, of what `describe` gave.
+def model_of(entry: Mapping[str, Any]) -> keras.Model:
+    """The model of an entry, with new weights in float32.
 
     Raises:
-        PresetError: If it names what does not exist, or something is missing or out of range.
+        PresetError: If a name is unknown, or a field is unknown, missing or out of range.
     """
     try:
-        if "made_by" not in description:
-            return keras.saving.deserialize_keras_object(description)
-        arguments = dict(description)
+        if "made_by" not in entry:
+            return keras.saving.deserialize_keras_object(entry)
+        arguments = dict(entry)
         made_by, config_class = _maker(arguments.pop("made_by"))
         config = config_class.from_dict(arguments.pop("config"))
         with recurrent.dtype_policy("float32"):

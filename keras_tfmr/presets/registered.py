@@ -33,7 +33,7 @@ def registered_class(name: Any, kinds: type | tuple[type, ...], where: str) -> A
     Args:
         name: The name that a preset states.
         kinds: A class or several; that of the name must be one of them, or made from one.
-        where: What states it, for errors.
+        where: The place of the name, for errors.
 
     Raises:
         PresetError: If there is no such class; it lists those that there are.

@@ -1,4 +1,4 @@
-"""Text models to presets: what `TextModel.save_to_preset` does."""
+"""Writes presets: `TextModel.save_to_preset`."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from keras_tfmr.config import PACKAGES, versions
 from keras_tfmr.errors import PresetError
 from keras_tfmr.precision import copy_of, is_quantized
 from keras_tfmr.presets.folder import PresetFolder
-from keras_tfmr.presets.models import describe
+from keras_tfmr.presets.models import entry_of
 from keras_tfmr.presets.registered import registered_name
 
 
@@ -38,8 +38,8 @@ def _write(text_model, folder):
             "class_name": registered_name(type(text_model)),
             "config": text_model.get_config(),
         },
-        "model": describe(copy),
-        "tokenizers": folder.describe_tokenizers(tokenizers),
+        "model": entry_of(copy),
+        "tokenizers": folder.tokenizer_entries(tokenizers),
         "versions": versions(*PACKAGES),
     }
     _write_json(folder.config, config)

@@ -48,7 +48,7 @@ class Labels:
 
     @classmethod
     def from_config(cls, config: dict[str, Any], model_bytes: bytes = b"") -> Self:
-        """The labels of what `get_config` gave."""
+        """The labels of a config."""
         return cls(**config)
 
     def encode_lines(self, lines: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -111,7 +111,7 @@ class Tokenizer(tf.Module):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], model_bytes: bytes) -> Self:
-        """The tokenizer of a SentencePiece model and of what `get_config` gave."""
+        """The tokenizer of a config and a SentencePiece model."""
         return cls(model_bytes, **config)
 
     def into(self, language: str) -> Self:
@@ -131,7 +131,7 @@ class Tokenizer(tf.Module):
         return []
 
     def tagged(self, texts: Iterable[str | bytes]) -> list[str | bytes]:
-        """The texts, of which those that need a target language get each in turn."""
+        """The texts; those that need a target language get one of all, in turn."""
         texts, languages = list(texts), self.target_languages
         for number in self.untagged(texts):
             tag, text = f">>{languages[number % len(languages)]}<< ", texts[number]

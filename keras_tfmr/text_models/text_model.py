@@ -35,7 +35,7 @@ class TextModel(abc.ABC):
     Any bytes are valid text. Invalid UTF-8 is replaced, and a text that is too long is cut. The
     answer for a text does not depend on the other texts.
 
-    `from_config` makes one of a model, tokenizers and what `get_config` gives; a preset states it.
+    Presets state its class and the result of `get_config`; `from_config` makes it again.
 
     Attributes:
         model: The Keras model.
@@ -44,7 +44,7 @@ class TextModel(abc.ABC):
         signatures: The functions of the export's signatures, by name.
         declared: Their declarations, by name.
         default: The name of the signature that serves requests without a name.
-        record: What its preset says about where it is from; exports repeat it.
+        record: The settings and results of its preset, which exports repeat.
         texts: Texts that its preset was evaluated on.
         languages: The codes of the source's and the target's language; "" for one that is not
             known, or that there is not.
@@ -88,7 +88,7 @@ class TextModel(abc.ABC):
                 commit.
             load_weights: Whether to load the weights; False leaves random ones. Or a file with
                 other weights of the model.
-            **options: Options of the class, instead of what the preset says. Of a `Translator`,
+            **options: Options of the class, instead of those of the preset. Of a `Translator`,
                 they are its keyword arguments, the fields of its `DecodingConfig`, and `language`:
                 the target language for texts without a tag, if the model has several.
 
@@ -185,7 +185,7 @@ class TextModel(abc.ABC):
 
     @abc.abstractmethod
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` takes beside model and tokenizers, in a form that JSON can hold."""
+        """The options for `from_config`, as JSON can hold them."""
 
     @classmethod
     def from_config(
@@ -194,7 +194,7 @@ class TextModel(abc.ABC):
         """An object of the class.
 
         Args:
-            config: What `get_config` gave, or a part of it; the rest has its defaults.
+            config: {option: value}, as of `get_config`; the others have their defaults.
             model: The model.
             tokenizers: For the source and the target, as `sides` gives them.
 

@@ -1,6 +1,5 @@
 """Translators: a trained model with its tokenizers, from lists of texts to translations."""
 
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -19,11 +18,11 @@ from keras_tfmr.text.sentences import SentenceSplitter, list_of
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.terms import parted, with_terms
 from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
+from keras_tfmr.text_models.attention import attention_outputs
 from keras_tfmr.text_models.document import translated_document
 from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, shifted, traced
 
-# Options that are fields of the `DecodingConfig`.
-DECODING = tuple(field.name for field in dataclasses.fields(DecodingConfig))
+DECODING = tuple(DecodingConfig().to_dict())  # the names of its fields, which are options too
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -46,10 +45,10 @@ class Translator(TextModel):
         config: A `DecodingConfig`.
         max_source_length: Maximum number of tokens of a text, its end id included; a longer text is
             cut.
-        languages: The codes of the source's and the target's language, as in ("pt", "en"), for
-            abbreviations, for int8 without texts and for the demo page; "" for one without a code.
-        abbreviations: After which words a full stop does not end a sentence of a document: a file
-            of them, or a list; by default those of the source's language, if there is a list.
+        languages: The codes of source and target, as in ("pt", "en"), for abbreviations, int8
+            without texts and the demo page; "" for one without a code.
+        abbreviations: Words after which a full stop does not end a sentence of a document: a file,
+            or a list; by default the list of the source's language, if there is one.
         protect: What stands in a translation as it is: names ("code", "tag", "url", "email",
             "placeholder", "option", "number") and patterns in RE2's syntax. None: all these names
             but "number" if both vocabularies have the `SLOTS` for it, else nothing.
@@ -88,11 +87,12 @@ class Translator(TextModel):
         self.source_tokenizer, self.target_tokenizer = tokenizers.values()
         self.config = config or DecodingConfig()
         self.max_source_length = max_source_length
-        self.languages = checked_languages(languages)
-        self.own_abbreviations = abbreviations is not None
-        if abbreviations is None:
-            abbreviations = list_of(self.languages[0])
-        self.splitter = SentenceSplitter(abbreviations)
+        if isinstance(languages, str) or len(languages) != 2:
+            raise ValueError(f"languages must be two codes. Received: {languages!r}")
+        self.languages = (languages[0], languages[1])
+        self.has_own_abbreviations = abbreviations is not None
+        words = abbreviations if self.has_own_abbreviations else list_of(self.languages[0])
+        self.splitter = SentenceSplitter(words)
         self.protection = Protection(protect, tokenizers.values())
         self._check()
         self._into: dict[str, Self] = {}
@@ -143,13 +143,12 @@ class Translator(TextModel):
 
     def get_config(self) -> dict[str, Any]:
         search = self.config.to_dict()
-        if self.config.num_return_sequences == self.config.num_beams:
+        if search["num_return_sequences"] == search["num_beams"]:
             del search["num_return_sequences"]  # as many as there are beams, whatever their number
-        return {
-            **search,
+        return search | {
             "max_source_length": self.max_source_length,
             "languages": [*self.languages],
-            "abbreviations": sorted(self.splitter.words) if self.own_abbreviations else None,
+            "abbreviations": sorted(self.splitter.words) if self.has_own_abbreviations else None,
             "protect": self.protection.protect,
         }
 
@@ -158,9 +157,8 @@ class Translator(TextModel):
         if language := config.pop("language", None):
             source = source.into(language)
             config["languages"] = [config.get("languages", ("", ""))[0], language]
-        search = {name: config.pop(name) for name in DECODING if name in config}
-        beams = search.setdefault("num_beams", DecodingConfig.num_beams)
-        search.setdefault("num_return_sequences", beams)
+        search = {"num_return_sequences": config.get("num_beams", DecodingConfig.num_beams)}
+        search |= {name: config.pop(name) for name in DECODING if name in config}
         return cls(model, source, target, DecodingConfig(**search), **config)
 
     def sides(self) -> tuple[Any, Any]:
@@ -214,7 +212,7 @@ class Translator(TextModel):
     def score(
         self, texts: Iterable[Text], references: Iterable[Text], batch_size: int = BATCH
     ) -> list[Likelihood]:
-        """The log-probability of each reference, one for each text, as its translation."""
+        """The log-probability of each reference as the translation of its text."""
         return self._ask(signatures.SCORE, pairs_of(texts, references), batch_size)
 
     def explain(self, texts: Iterable[Text], batch_size: int = BATCH) -> list[Explanation]:
@@ -225,10 +223,8 @@ class Translator(TextModel):
         """The translator into one of several target languages, of which the model has tags.
 
         It shares the model, and is kept, so that each language is traced once. It is how to choose
-        the language of an export, of documents and of other calls than `translate`.
-
-        The language is one of `source_tokenizer.target_languages`, such as "por"; a ValueError for
-        another one.
+        the language of an export, of documents and of other calls than `translate`. A ValueError if
+        it is none of `source_tokenizer.target_languages`, such as "por".
         """
         if language not in self._into:
             self._into[language] = self.replace(language=language)
@@ -246,8 +242,7 @@ class Translator(TextModel):
     def calibration_inputs(self, texts: Sequence[Text]) -> list[Any]:
         texts, inputs = [utf8(text) for text in self.source_tokenizer.tagged(texts)], []
         for start in range(0, len(texts), BATCH):
-            batch = tf.constant(texts[start : start + BATCH])
-            batch = self.protection.slotted(batch).texts
+            batch = self.protection.slotted(tf.constant(texts[start : start + BATCH])).texts
             source_ids, _ = self._read(batch)
             result = self._decode(batch, source_ids, 1)
             # Read again, as `score` reads a translation: its subwords may be others.
@@ -346,15 +341,9 @@ class Translator(TextModel):
         return {"log_prob": log_prob, "tokens": tokens, "truncated": truncated}
 
     def _explain(self, text):
-        """`text` string [batch] -> what each target token attended to.
+        """`text` string [batch] -> `source_tokens`, `target_tokens` and `attention_outputs`.
 
-        `source_tokens` string [batch, source] and `target_tokens` string [batch, target] are padded
-        with empty strings. `attention_heads` float32 [batch, layers, heads, target, source] is the
-        decoder's cross-attention, `attention` [batch, target, source] its mean over layers and
-        heads; both are 0 where either token is padding. Row t holds the weights with which target
-        token t was predicted. A Transformer also gives its two self-attentions: `encoder_heads`
-        [batch, layers, heads, source, source], and `decoder_heads` [batch, layers, heads, target,
-        target], whose column s is the token before target token s: the start id for s = 0.
+        Tokens are strings [batch, source] and [batch, target], padded with empty ones.
         """
         text, spans, _ = self.protection.slotted(text)
         source_ids, _ = self._read(text)
@@ -363,18 +352,11 @@ class Translator(TextModel):
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
         fed_ids = shifted(target_ids, self.target_tokenizer.bos_id)
         _, scores = self.model.explain(source_ids, fed_ids)
-        heads = _stacked(scores.cross, target_ids, source_ids)
-        outputs = {
+        return {
             "source_tokens": self.protection.shown(self.source_tokenizer, source_ids, spans),
             "target_tokens": self.protection.shown(self.target_tokenizer, target_ids, spans),
-            "attention": tf.reduce_mean(heads, axis=[1, 2]),
-            "attention_heads": heads,
+            **attention_outputs(scores, source_ids, target_ids, fed_ids),
         }
-        if scores.encoder:
-            outputs["encoder_heads"] = _stacked(scores.encoder, source_ids, source_ids)
-        if scores.decoder:
-            outputs["decoder_heads"] = _stacked(scores.decoder, target_ids, fed_ids)
-        return outputs
 
     def _translate_slotted_graph(self, text, n):
         """`text` string [batch] with slots, `n` int32 -> its n best translations, with slots.
@@ -418,20 +400,3 @@ class Translator(TextModel):
             examples,
             num_certain=num_certain,
         )
-
-
-def checked_languages(languages: Sequence[str]) -> tuple[str, str]:
-    """The codes of two languages; a ValueError for anything else."""
-    if isinstance(languages, str) or len(languages) != 2:
-        raise ValueError(
-            f'languages must be two codes, as in ("pt", "en"). Received: {languages!r}'
-        )
-    source, target = languages
-    return source, target
-
-
-def _stacked(scores, query_ids, key_ids):
-    """Scores of all layers, float32 [batch, layers, heads, query, key], 0 at padding."""
-    heads = tf.cast(tf.stack(scores, axis=1), tf.float32)
-    real = (query_ids != 0)[:, :, None] & (key_ids != 0)[:, None, :]
-    return tf.where(real[:, None, None], heads, 0.0)

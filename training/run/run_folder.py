@@ -61,7 +61,7 @@ class RunFolder(PresetFolder):
         """
         if new:
             self.clear()
-        self.write_config(config | {"tokenizers": self.describe_tokenizers(tokenizers)})
+        self.write_config(config | {"tokenizers": self.tokenizer_entries(tokenizers)})
         for path, content in self.tokenizer_files(tokenizers).items():
             write_atomically(path, content)
 
@@ -205,18 +205,18 @@ def settle(asked, before=None):
     return settled
 
 
-def describe(task, config, corpus, start):
+def new_config(task, config, corpus, start):
     """The content of a new run's config.json, without its settings and tokenizers."""
-    described = {
-        **task.described(config),
+    content = {
+        **task.entries(config),
         "command": shlex.join(["python", *sys.argv]),
         "corpus": corpus,
         "phrasebook": task.settings.phrasebook,  # which the demo page says
         "versions": versions(*PACKAGES),
     }
     if start:
-        described["start"] = start.record()
-    return described
+        content["start"] = start.record()
+    return content
 
 
 def record_steps(folder, steps):

@@ -1,4 +1,4 @@
-"""What a new model takes from the run that it begins from: its config and its weights."""
+"""The config and the weights that a new model takes from the run it begins from."""
 
 import numpy as np
 from keras import ops

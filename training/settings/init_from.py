@@ -26,14 +26,14 @@ class Start:
 
     def __init__(self, path):
         self.path, self.folder = Path(path), PresetFolder(path)
-        self.described = self.folder.read_config()
-        self.settings = self.described.get("arguments", {})
-        if "made_by" not in self.described["model"]:
+        self.content = self.folder.read_config()
+        self.settings = self.content.get("arguments", {})
+        if "made_by" not in self.content["model"]:
             raise RunError(
-                f"{path} holds a model of its own. A run can begin from one that is described by "
-                f"made_by and config in {self.folder.config}"
+                f"{path} was not made by a ready function: a run can begin only from a model "
+                f"whose entry in {self.folder.config} has made_by"
             )
-        self.config = self.described["model"]["config"]
+        self.config = self.content["model"]["config"]
         self.weights = self.folder.best
         for file in (self.weights, self.folder.results):
             if not file.exists():
@@ -72,7 +72,7 @@ class Start:
     def _model(self, task):
         """The name of the model for `--model`; a ValueError if the run is of another task."""
         expected = registered_name(TEXT_MODELS[task])
-        if (found := self.described["text_model"]["class_name"]) != expected:
+        if (found := self.content["text_model"]["class_name"]) != expected:
             raise ValueError(
                 f"a run of {task} can begin from a {expected}. Received: --init_from {self.path}, "
                 f"which holds a {found}"
@@ -80,7 +80,7 @@ class Start:
         if task != "translation":
             return "transformer"
         names = {registered_name(made_by): name for name, made_by in MODELS.items()}
-        if (made_by := self.described["model"]["made_by"]) not in names:
+        if (made_by := self.content["model"]["made_by"]) not in names:
             raise ValueError(
                 f"a run can begin from a model of {', '.join(names)}. Received: --init_from "
                 f"{self.path}, a model of {made_by}"
@@ -102,8 +102,8 @@ class Start:
         return fixed
 
     def _protection(self, given):
-        """What this run protects; a ValueError if more is given and it has no slots for that."""
-        own = tuple(self.described["text_model"]["config"].get("protect") or ())
+        """The spans that this run protects; a ValueError if it has no slots for those given."""
+        own = tuple(self.content["text_model"]["config"].get("protect") or ())
         if not own and given != NOTHING:
             raise ValueError(
                 f"--protect needs slots, which the vocabulary of --init_from {self.path} lacks: "
@@ -127,6 +127,6 @@ class Start:
         """Its record in config.json, with its licence and where it started itself."""
         record = {"path": str(self.path), "weights_sha256": sha256(self.weights)}
         for name in ("published", "start"):
-            if name in self.described:
-                record[name] = self.described[name]
+            if name in self.content:
+                record[name] = self.content[name]
         return record

@@ -1,4 +1,4 @@
-"""What `--task` and `--model` name: classes and functions of `keras_tfmr`.
+"""The classes and functions of `keras_tfmr` behind `--task` and `--model`.
 
 Unlike the other files here, this one imports Keras and TensorFlow.
 """

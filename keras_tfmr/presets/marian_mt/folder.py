@@ -13,6 +13,7 @@ from keras_tfmr._files import read_json
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.errors import PresetError
 from keras_tfmr.models import Transformer, TransformerConfig
+from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.marian_mt.tokenizer import MarianTokenizer, joined
 from keras_tfmr.presets.marian_mt.weights import BANNED, BIAS, MarianWeight, halves, weights_of
 
@@ -49,10 +50,8 @@ def is_marian_mt(folder: pathlib.Path) -> bool:
     return config.is_file() and "model_type" in read_json(config)
 
 
-class MarianFolder:
-    """A published model, with the methods of a `PresetFolder`.
-
-    Whether it can be read is known before any weight is.
+class MarianFolder(PresetFolder):
+    """A published model as a preset; an error comes before any weight is read.
 
     Args:
         path: The folder.
@@ -63,8 +62,8 @@ class MarianFolder:
     """
 
     def __init__(self, path: pathlib.Path, name: str) -> None:
-        self.path, self.name = path, name
-        self.config = path / "config.json"
+        super().__init__(path)
+        self.name = name
         config, generation = _object(self.config), path / "generation_config.json"
         self.fields = config_fields(config)
         # Older models have the options of a search in config.json.
@@ -74,7 +73,7 @@ class MarianFolder:
         self.vocabularies = _vocabularies(path, self.options)
 
     def read_config(self) -> dict[str, Any]:
-        """What a preset's config.json would say of the text model, and what is known of it."""
+        """The entry `text_model` and the record of a preset."""
         path = self.path / "tokenizer_config.json"
         stated = _object(path) if path.exists() else {}
         languages = [stated.get(f"{side}_lang") or "" for side in ("source", "target")]
@@ -85,10 +84,6 @@ class MarianFolder:
             },
             "published": {"name": self.name, "notes": notes_on(self.options)},
         }
-
-    def metadata(self) -> dict[str, Any]:
-        """What an export records about its preset."""
-        return {"config": {"published": self.read_config()["published"]}}
 
     def tokenizers(self) -> tuple[MarianTokenizer, MarianTokenizer]:
         """The `(source, target)` tokenizers."""
@@ -107,13 +102,9 @@ class MarianFolder:
             assign(model, self.path / WEIGHTS, self.vocabularies, banned_ids(self.options))
         return model
 
-    def sources(self) -> list[str]:
-        """Texts that the model was evaluated on: none are published."""
-        return []
-
 
 def config_fields(config: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a `TransformerConfig`, but for the sizes of vocabularies, of a config.json."""
+    """The fields of a `TransformerConfig` for a config.json, except the vocabulary sizes."""
     for option, expected in ONLY.items():
         if (value := config.get(option, expected)) != expected:
             raise PresetError(f"the model has {option}={value!r}; only {expected!r} is supported")
