@@ -43,15 +43,14 @@ class Translator(TextModel):
         source_tokenizer: A `SubwordTokenizer` for the texts.
         target_tokenizer: A `SubwordTokenizer` for the translations; the same by default.
         config: A `DecodingConfig`.
-        max_source_length: Maximum number of tokens of a text, its end id included; a longer text is
-            cut.
+        max_source_length: Maximum tokens of a text, its end id included; a longer one is cut.
         languages: The codes of source and target, as in ("pt", "en"), for abbreviations, int8
             without texts and the demo page; "" for one without a code.
         abbreviations: Words after which a full stop does not end a sentence of a document: a file,
             or a list; by default the list of the source's language, if there is one.
-        protect: What stands in a translation as it is: names ("code", "tag", "url", "email",
-            "placeholder", "option", "number") and patterns in RE2's syntax. None: all these names
-            but "number" if both vocabularies have the `SLOTS` for it, else nothing.
+        protect: Spans that stay as they are: names ("code", "tag", "url", "email", "placeholder",
+            "option", "number") and patterns in RE2's syntax. None: all names except "number" if
+            both vocabularies have the `SLOTS` for it, else nothing.
 
     Raises:
         RuntimeError: If Keras does not run on TensorFlow.
@@ -216,15 +215,14 @@ class Translator(TextModel):
         return self._ask(signatures.SCORE, pairs_of(texts, references), batch_size)
 
     def explain(self, texts: Iterable[Text], batch_size: int = BATCH) -> list[Explanation]:
-        """What each token of each translation attended to."""
+        """The attention of each token of each translation, by layer and head."""
         return self._ask(signatures.EXPLAIN, text_of(texts), batch_size)
 
     def into(self, language: str) -> Self:
         """The translator into one of several target languages, of which the model has tags.
 
-        It shares the model, and is kept, so that each language is traced once. It is how to choose
-        the language of an export, of documents and of other calls than `translate`. A ValueError if
-        it is none of `source_tokenizer.target_languages`, such as "por".
+        It shares the model, and is kept: each language is traced once. Exports and other calls than
+        `translate` need it. A ValueError unless it is one of `source_tokenizer.target_languages`.
         """
         if language not in self._into:
             self._into[language] = self.replace(language=language)
