@@ -49,14 +49,12 @@ class Task:
     def config(self):
         """The config of a new model; raises a RunError if the settings contradict each other."""
         source, target = self.vocab_sizes()
-        asked = self.settings.sizes() | self.settings.dropouts()
         fields = self.config_class.presets.get(self.settings.preset, {}) | {
             "source_vocab": source,
             "target_vocab": target,
             "joint_vocab": self.settings.joint_vocab,
         }
-        fields |= {name: value for name, value in asked.items() if value is not None}
-        return self.config_of(fields)
+        return self.config_of(fields | self.settings.of_model())
 
     def config_of(self, fields):
         """The config with these fields; raises a RunError if they contradict each other."""

@@ -20,14 +20,14 @@ from training.run.evaluate import Evaluator
 from training.run.optimizer import make_optimizer
 from training.run.run_folder import RunFolder, run_lock
 from training.settings.init_from import Start
-from training.settings.training_config import FREE, Settings
+from training.settings.training_config import FREE, TrainingConfig
 
 
 @dataclass
 class Run:
     """What is known before the first update; `start` is None for new weights."""
 
-    settings: Settings  # what they leave open comes from the run that is resumed
+    settings: TrainingConfig  # what they leave open comes from the run that is resumed
     folder: RunFolder
     workers: Distribution
     data: Data

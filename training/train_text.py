@@ -18,9 +18,9 @@ import sys
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
     from training.settings.command_line import parse_arguments
-    from training.settings.training_config import TextConfig
+    from training.settings.training_config import TEXT_TASKS
 
-    settings = parse_arguments(__doc__, arguments, TextConfig)
+    settings = parse_arguments(__doc__, arguments, TEXT_TASKS)
     from training.train import command
 
     return command("train_text.py", settings)

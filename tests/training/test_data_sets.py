@@ -12,7 +12,7 @@ from training.command.disk import RunError
 from training.corpus import data_sets
 from training.corpus.held_out import given_sets
 from training.corpus.sources import parse
-from training.settings.training_config import TextConfig, TrainingConfig
+from training.settings.training_config import TrainingConfig
 
 SPLITS = {"train": 3, "validation": 2, "test": 1}
 
@@ -57,7 +57,10 @@ def test_tensorflow_datasets(tmp_path, monkeypatch):
     texts = {"label": [1, 0], "text": ["a", "b"]}
     monkeypatch.setattr(tfds, "load", load)
     check("tfds:ted_hrlr_translate/pt_to_en")
-    assert [*parse(["tfds:imdb_reviews"])[0].rows(TextConfig())] == [("a", "pos"), ("b", "neg")]
+    assert [*parse(["tfds:imdb_reviews"])[0].rows(TrainingConfig(task="classify"))] == [
+        ("a", "pos"),
+        ("b", "neg"),
+    ]
 
 
 def test_a_folder_of_hugging_face(tmp_path):
@@ -74,7 +77,7 @@ def test_labels_of_hugging_face(tmp_path):
     rows = datasets.Dataset.from_dict({"label": [1, 0], "text": ["a", "b"]}, features)
     rows.to_parquet(tmp_path / "train.parquet")
     (corpus,) = parse([f"hf:{tmp_path}"])
-    assert [*corpus.rows(TextConfig())] == [("a", "yes"), ("b", "no")]
+    assert [*corpus.rows(TrainingConfig(task="classify"))] == [("a", "yes"), ("b", "no")]
 
 
 def test_what_is_missing_is_said(tmp_path, monkeypatch):

@@ -86,7 +86,8 @@ def test_what_contradicts_the_other_run_is_an_error(whole, data, capsys):
 
 def test_what_agrees_with_the_other_run_is_none_and_the_rate_is_lower(whole):
     given = {"init_from": str(whole), "d_model": 16, "preset": "tiny", "vocab_size": 300}
-    settings = TrainingConfig(**Start(whole).settings_for(given, TrainingConfig)).resolved()
+    given = Start(whole).settings_for({"task": "translation", **given})
+    settings = TrainingConfig.from_dict(given).resolved()
     assert settings.warmup_steps == 100
     fresh = TrainingConfig(preset="tiny").resolved()
     assert settings.learning_rate == pytest.approx(fresh.learning_rate / 3)
@@ -106,4 +107,4 @@ def test_what_is_no_run_is_named(tmp_path, whole):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()
     with pytest.raises(RunError, match=r"config\.json: arguments\.preset 'other' is unknown"):
-        Start(tmp_path).settings_for({}, TrainingConfig)
+        Start(tmp_path).settings_for({"task": "translation"})

@@ -8,7 +8,7 @@ import pytest
 from training import phrasebook
 from training.corpus.filter import Rules, cleaned
 from training.corpus.sources import corpora_of
-from training.settings.training_config import TextConfig, TrainingConfig
+from training.settings.training_config import TrainingConfig
 
 TYPES = "compound doing order owning person phrase place quality question taste time wish"
 
@@ -48,6 +48,6 @@ def test_a_portuguese_sentence_has_one_translation():
 @pytest.mark.parametrize("task, column, expected", [("classify", 1, TYPES), ("language", 0, "-")])
 def test_the_text_tasks_read_labels_and_english(task, column, expected):
     for split in ("train", "validation"):
-        rows = rows_of(TextConfig(task=task), split)
+        rows = rows_of(TrainingConfig(task=task), split)
         labels = {label for row in rows for label in row[column].split()}
         assert " ".join(sorted(labels)) == expected

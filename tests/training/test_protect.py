@@ -96,20 +96,22 @@ def test_a_run_without_slots_is_begun_from_without(tmp_path):
     translator = {"class_name": "keras_tfmr>Translator", "config": {}}
     described = {"model": model, "text_model": translator, "tokenizers": {}, "arguments": {}}
     for protect, given, expected in (
-        ((), {}, ()),
-        ((), {"protect": ("none",)}, ("none",)),
-        (("code",), {}, ("code",)),
-        (("code",), {"protect": ("url",)}, ("url",)),
+        ([], {}, []),
+        ([], {"protect": []}, []),
+        (["code"], {}, ["code"]),
+        (["code"], {"protect": ["url"]}, ["url"]),
+        (["code"], {"protect": []}, []),
     ):
+        given = {"task": "translation", **given}
         translator["config"] = {"protect": protect}
         write_json(folder.config, described)
         folder.best.parent.mkdir(exist_ok=True)
         folder.best.touch(), folder.results.touch()
-        assert Start(tmp_path).settings_for(given, TrainingConfig).get("protect") == expected
+        assert Start(tmp_path).settings_for(given).get("protect") == expected
     translator["config"] = {}
     write_json(folder.config, described)
     with pytest.raises(ValueError, match=r"which the vocabulary of --init_from .* lacks: leave"):
-        Start(tmp_path).settings_for({"protect": ("url",)}, TrainingConfig)
+        Start(tmp_path).settings_for({"task": "translation", "protect": ["url"]})
 
 
 def test_a_vocabulary_keeps_symbols_whole():

@@ -13,6 +13,7 @@ from training.corpus.sources import check_apart
 from training.run import run_folder
 from training.run.checkpoints import Checkpoints, damage, restore
 from training.run.run_folder import RunFolder, begin, run_lock
+from training.settings.command_line import parse_arguments
 from training.settings.training_config import FREE, TrainingConfig
 
 ENTRIES = {"model": {}, "text_model": {}, "tokenizers": {}}
@@ -71,7 +72,8 @@ def test_a_resumed_run_keeps_what_was_settled():
     del before["arguments"]["protect"]  # a run from before there was protection
     assert run_folder.settle(ASKED, before).protect == ()
     assert run_folder.settle(ASKED).protect == run_folder.DEFAULT
-    assert run_folder.settle(TrainingConfig(protect=("none",)).resolved()).protect == ()
+    assert run_folder.settle(parse_arguments("", ["--protect", "none"])).protect == ()
+    assert run_folder.settle(TrainingConfig(task="classify")).protect is None
 
 
 class Killed(BaseException):

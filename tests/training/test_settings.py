@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,24 +11,25 @@ import yaml
 from training.settings.command_line import parse_arguments
 from training.settings.recipes import RECIPES, noam_peak
 from training.settings.training_config import (
+    FIELDS,
     PHRASEBOOK_STEPS,
     TEXT_TASKS,
-    TextConfig,
+    TRANSLATION,
     TrainingConfig,
 )
 
 
-def parse(*words, config_class=TrainingConfig):
-    return parse_arguments("Trains.", list(words), config_class)
+def parse(*words, tasks=TRANSLATION):
+    return parse_arguments("Trains.", list(words), tasks)
 
 
 @pytest.fixture
 def refused(capsys):
     """Runs a command line that is wrong; what it says."""
 
-    def refused(*words, config_class=TrainingConfig):
+    def refused(*words, tasks=TRANSLATION):
         with pytest.raises(SystemExit):
-            parse(*words, config_class=config_class)
+            parse(*words, tasks=tasks)
         return " ".join(capsys.readouterr().err.split())
 
     return refused
@@ -46,7 +48,8 @@ def test_defaults_follow_from_data_and_preset():
     assert parse("--validate_steps", "10").log_steps == 10
     assert parse("--set", "log_steps=700").validate_steps == 700
     for task in TEXT_TASKS:
-        assert parse("--task", task, config_class=TextConfig).output == f"runs/{task}"
+        assert parse("--task", task, tasks=TEXT_TASKS).output == f"runs/{task}"
+    assert parse(tasks=TEXT_TASKS).task == "classify"
 
 
 @pytest.mark.parametrize("dump", [json.dumps, yaml.safe_dump])
@@ -63,6 +66,18 @@ def test_a_file_of_settings_repeats_a_run_and_options_override_it(tmp_path, dump
     assert parse("--config", str(path)).seed == 3
 
 
+def test_help_and_config_json_have_every_setting(capsys):
+    for tasks, absent in ((TRANSLATION, "task"), (TEXT_TASKS, "source")):
+        with pytest.raises(SystemExit):
+            parse("--help", tasks=tasks)
+        said = capsys.readouterr().out
+        names = {name for name, field in FIELDS.items() if {*tasks} & {*field.metadata["tasks"]}}
+        for name in names:
+            assert re.search(rf"^  (--(no_)?{name}\b|{name}: )", said, re.MULTILINE), name
+        own = {*parse("--steps", "1", tasks=tasks).to_dict()}
+        assert absent not in names and names - own <= {"decoder_layers"}  # none of a classifier
+
+
 def test_lists_add_up():
     several = parse("--data", "a", "--set", "seed=2", "--data", "b", "c", "--set", "languages=a,b")
     assert several.data == ("a", "b", "c")
@@ -74,11 +89,15 @@ def test_lists_add_up():
     ("words", "said"),
     [
         ("--steps 0", "steps must be positive. Received: 0"),
-        ("--target_score 101", "target_score must be at most 100. Received: 101"),
+        ("--target_score 101", "target_score must be positive and at most 100. Received: 101"),
         ("--set label_smoothing=1", "label_smoothing must be in [0, 1). Received: 1"),
         ("--set clip_norm=-1", "clip_norm must be 0 or more. Received: -1"),
-        ("--seed 2147483648", "seed must be below 2**31"),
-        ("--label_smoothing 0.2", "unrecognized arguments: --label_smoothing 0.2"),
+        ("--seed 2147483648", "seed must be 0 or more and below 2**31. Received: 2147483648"),
+        (
+            "--label_smoothing 0.2 --norm_first=true --wings 2",
+            "unrecognized arguments: --label_smoothing 0.2 --norm_first=true --wings 2; "
+            "give --set label_smoothing=VALUE; give --set norm_first=VALUE",
+        ),
         ("--data a --source b --target c", "data has no effect beside source and target"),
         ("--source b", "source and target have no effect without each other"),
         ("--minutes 1 --steps 5", "minutes has no effect beside steps"),
@@ -132,8 +151,9 @@ def test_a_setting_that_a_task_does_not_read_is_refused_by_name(refused):
         ("--set decoder_layers=2", "decoder_layers has no effect with task classify"),
         ("--task language --set encoder_layers=2", "encoder_layers has no effect with task lang"),
         ("--task tag", "task must be one of classify, language. Received: 'tag'"),
+        ("--task translation", "task must be one of classify, language. Received: 'translation'"),
     ):
-        assert said in refused(*words.split(), config_class=TextConfig)
+        assert said in refused(*words.split(), tasks=TEXT_TASKS)
 
 
 def test_every_preset_is_a_model():

@@ -20,7 +20,7 @@ from training.data import prepare
 from training.run.run_folder import RunFolder
 from training.scores import accuracy_and_f1, class_scores, confusion
 from training.settings.command_line import parse_arguments
-from training.settings.training_config import TEXT_TASKS, TextConfig
+from training.settings.training_config import TEXT_TASKS, TrainingConfig
 from training.tasks import TASKS
 
 pytestmark = pytest.mark.ci
@@ -50,13 +50,13 @@ def write(path, rows):
 
 def prepared(folder, data, *words):
     """What a run has after it read its data."""
-    settings = parse_arguments("", ["--data", str(data), *words, *SMALL], TextConfig)
+    settings = parse_arguments("", ["--data", str(data), *words, *SMALL], TEXT_TASKS)
     return prepare(settings, RunFolder(folder / "prepared"), None)
 
 
 def read(tmp_path, task, *rows):
     source = Corpus(str(write(tmp_path / "corpus", rows)))
-    return [*source.rows(TextConfig(task=task))]
+    return [*source.rows(TrainingConfig(task=task))]
 
 
 def test_files_of_labels(tmp_path):
@@ -71,7 +71,7 @@ def test_files_of_labels(tmp_path):
 
 def test_a_label_of_a_table_may_be_a_number_and_a_text_may_not(tmp_path):
     path = write(tmp_path / "a.jsonl", ['{"text": "a", "label": 1}', '{"text": 2, "label": "b"}'])
-    rows = Corpus(str(path)).rows(TextConfig())
+    rows = Corpus(str(path)).rows(TrainingConfig(task="classify"))
     assert next(rows) == ("a", "1")
     with pytest.raises(RunError, match=r"a\.jsonl, line 2: expected texts. Received: \[2, 'b'\]"):
         next(rows)

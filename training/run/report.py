@@ -26,7 +26,7 @@ from training.run.evaluate import BATCH, Evaluator, spread
 from training.run.report_text import report, table
 from training.run.run_folder import RunFolder, run_lock
 from training.scores import SCORES, corpus_scores, scores_in_words
-from training.settings.training_config import TextConfig, TrainingConfig
+from training.settings.training_config import TrainingConfig
 
 SAMPLES = 12  # rows of the validation set in the report
 TEXTS = 256  # of the validation set, which calibrate and warm up an export
@@ -109,11 +109,7 @@ def finish_on_tensorflow(folder):
 def finish_trained(folder):
     """Evaluates, reports and exports a run whose training is over, from its folder alone."""
     config = folder.read_config()
-    arguments = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in config["arguments"].items()
-    }
-    settings = TextConfig(**arguments) if "task" in arguments else TrainingConfig(**arguments)
+    settings = TrainingConfig.from_dict(config["arguments"])
     with run_lock(folder):
         data = prepare(settings, folder, config)
         state = RunState.of(Checkpoints(folder.checkpoints).newest(), data.steps)

@@ -194,7 +194,7 @@ def settle(asked, before=None):
     """
     known = before["arguments"] if before else {}
     settled = asked
-    if asked.protect is None:
+    if asked.task == "translation" and asked.protect is None:
         protect = tuple(known.get("protect") or ()) if before else DEFAULT
         settled = dataclasses.replace(settled, protect=protect)
     if asked.precision is None:

@@ -10,7 +10,7 @@ LEAST_BIAS = -50.0
 
 def config_for(start, task):
     """The config of the model that learns a task: that of the run, with other dropout."""
-    return task.config_of({**start.config, **task.settings.dropouts()})
+    return task.config_of({**start.config, **task.settings.of_model()})
 
 
 def assign(start, task, model):

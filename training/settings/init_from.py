@@ -6,8 +6,8 @@ from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.registered import registered_name
 from training.command.disk import RunError, sha256
 from training.settings.models import MODELS, TEXT_MODELS
-from training.settings.recipes import RECIPES
-from training.settings.training_config import NOTHING, SIZES
+from training.settings.recipes import RECIPES, for_tuning
+from training.settings.training_config import FIELDS, SIZES
 
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 
@@ -39,19 +39,15 @@ class Start:
             if not file.exists():
                 raise RunError(f"{path} is not a finished run: it has no {file.relative_to(path)}")
 
-    def settings_for(self, given, config_class):
-        """The given settings, with those that follow from this run.
+    def settings_for(self, given):
+        """{setting: value} of those given, and those that follow from this run.
 
         The model is the same; its rate is by default a third of its preset's.
-
-        Args:
-            given: {setting: value}.
-            config_class: `TrainingConfig` or `TextConfig`.
 
         Raises:
             ValueError: If the run is of another task, or a given setting contradicts it.
         """
-        task = given.get("task", config_class.task)
+        task = given["task"]
         model = self._model(task)
         preset = self.settings.get("preset", RECIPE)
         if preset not in RECIPES[model]:
@@ -63,10 +59,10 @@ class Start:
                     f"{name} is that of --init_from {self.path}, {value}: leave it out. "
                     f"Received: {given[name]}"
                 )
-        defaults = RECIPES[model][preset].for_tuning()
+        defaults = for_tuning(RECIPES[model][preset])
         defaults["dropout_rate"] = self.config["dropout_rate"]
         if task == "translation":
-            defaults["protect"] = self._protection(given.get("protect", NOTHING))
+            defaults["protect"] = self._protection(given.get("protect"))
         return defaults | given | fixed
 
     def _model(self, task):
@@ -92,19 +88,15 @@ class Start:
         vocab_size = self.settings.get("vocab_size", self.config["target_vocab"])
         fixed = {"preset": preset, "vocab_size": vocab_size}
         if model == "transformer":
-            fixed |= {name: self.config[name] for name in SIZES}
+            fixed |= {n: self.config[n] for n in SIZES if task in FIELDS[n].metadata["tasks"]}
         if task == "translation":
             fixed |= {"model": model, "joint_vocab": self.config["joint_vocab"]}
-        elif task == "classify":
-            del fixed["decoder_layers"]
-        else:
-            del fixed["encoder_layers"]
         return fixed
 
     def _protection(self, given):
         """The spans that this run protects; a ValueError if it has no slots for those given."""
-        own = tuple(self.content["text_model"]["config"].get("protect") or ())
-        if not own and given != NOTHING:
+        own = self.content["text_model"]["config"].get("protect") or []
+        if given and not own:
             raise ValueError(
                 f"--protect needs slots, which the vocabulary of --init_from {self.path} lacks: "
                 f"leave it out. Received: {' '.join(given)}"

@@ -1,174 +1,276 @@
-"""All settings of a training run with their defaults, checked as soon as they are made.
+"""All settings of a training run. Each stands here alone: its default, its range, what it is.
 
-Nothing here imports Keras, so that `--help` is instant.
+The command line, the checks and config.json follow from the fields of `TrainingConfig`. Nothing
+here imports Keras, so that `--help` is instant.
 """
 
 import dataclasses
 import math
+import typing
+from collections.abc import Callable
 
-from keras_tfmr.text.spans import python_pattern
+from keras_tfmr.text.spans import PATTERNS, python_pattern
 from training.settings.recipes import RECIPES
 
-Whole = int | None
-Number = int | float | None
-Text = str | None
-
 TEXT_TASKS = ("classify", "language")
+TASKS = ("translation", *TEXT_TASKS)
+TRANSLATION = TASKS[:1]
 # Of a run on the phrasebook: updates, about five minutes on two cores, and a score that is enough.
 PHRASEBOOK_STEPS = {"translation": 1200, "classify": 800, "language": 1200}
 PHRASEBOOK_SCORE = 99.0
-NOTHING = ("none",)  # for --protect; in config.json, an empty list
-# The fields that a Transformer's preset sets too.
-SIZES = ("d_model", "num_heads", "dff", "encoder_layers", "decoder_layers", "norm_first")
-DROPOUTS = ("dropout_rate", "attention_dropout_rate")
-# Settings that may change when a run is resumed.
-FREE = (
-    "output", "overwrite", "epochs", "steps", "patience", "target_score", "validate_steps",
-    "cluster", "validation_pairs", "checkpoint_minutes", "max_checkpoints", "num_beams",
-    "length_penalty", "export",
-)  # fmt: skip
-POSITIVE = (
-    "max_tokens", "max_characters", "minutes", "epochs", "steps", "patience", "target_score",
-    "validate_steps", "d_model", "num_heads", "dff", "encoder_layers", "decoder_layers",
-    "vocab_size", "learning_rate", "warmup_steps", "tokens_per_batch",
-    "gradient_accumulation_steps", "devices", "log_steps", "validation_pairs", "max_checkpoints",
-    "num_beams",
-)  # fmt: skip
-NOT_NEGATIVE = ("clip_norm", "checkpoint_minutes", "length_penalty", "seed")
-BELOW_ONE = ("dropout_rate", "attention_dropout_rate", "label_smoothing", "ema")
-IN_WORDS = {
-    int: "a whole number", Whole: "a whole number", Number: "a number",
-    str: "a text", Text: "a text", bool: "true or false", bool | None: "true or false",
-    tuple: "a list of texts", tuple | None: "a list of texts",
+LENGTHS = ("minutes", "epochs", "steps")  # of which a run has one
+PRESETS = "; ".join(f"{kind}: {', '.join(recipes)}" for kind, recipes in RECIPES.items())
+# The types of settings, in words.
+KINDS = {
+    bool: "true or false", float: "a number", int: "a whole number", str: "a text",
+    tuple: "a list of texts",
 }  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the trainings of all tasks have; None follows from data or preset.
+class Range(typing.NamedTuple):
+    """The values that a setting may have, in words and as a function."""
 
-    `--help` says what each setting is that has an option; the others are commented here.
+    words: str
+    holds: Callable
+
+
+def at_most(most):
+    return Range(f"positive and at most {most}", lambda value: 0 < value <= most)
+
+
+def one_of(*names):
+    return Range(f"one of {', '.join(names)}", lambda value: value in names)
+
+
+POSITIVE = Range("positive", lambda value: 0 < value < math.inf)
+NOT_NEGATIVE = Range("0 or more", lambda value: 0 <= value < math.inf)
+FRACTION = Range("in [0, 1)", lambda value: 0 <= value < 1)
+SEED = Range("0 or more and below 2**31", lambda value: 0 <= value < 2**31)
+TWO_CODES = Range("two codes", lambda codes: len(codes) in (0, 2))
+
+
+def setting(
+    about, option=None, range=None, *,
+    default=None, texts=None, tasks=TASKS, free=False, size=False,
+):  # fmt: skip
+    """A field of `TrainingConfig`.
+
+    Args:
+        about: What it is, for `--help`.
+        option: What its value is called in `--help`, as N in `--steps N`; "" for a switch. Without
+            one, only `--set` and files of settings set it.
+        range: The `Range` of its values, if the type does not say it.
+        default: None if it follows from the data, the preset or the machine.
+        texts: What it is in trainings of `TEXT_TASKS`, if something else.
+        tasks: The tasks that it has an effect on.
+        free: Whether it may change when a run is resumed.
+        size: Whether the presets of Transformers set it, too.
+    """
+    metadata = {
+        "about": about, "option": option, "range": range, "texts": texts or about, "tasks": tasks,
+        "free": free, "size": size,
+    }  # fmt: skip
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Settings of a training.
 
     Raises:
-        ValueError: If a setting is out of range, or has no effect beside the others.
+        ValueError: If a setting is of another type, out of its range, or without effect beside the
+            others.
+
+    >>> TrainingConfig(minutes=30).resolved().seed
+    1
     """
 
-    data: tuple = ()
-    validation: tuple = ()
-    init_from: Text = None
-    output: Text = None
-    overwrite: bool = False
+    # fmt: off
+    task: str = setting(
+        "what to learn: classify, a label for each text, or language, the next token (default: "
+        "classify)", "TASK", one_of(*TASKS), default="translation", tasks=TEXT_TASKS)
 
-    max_tokens: Whole = None  # of a side; longer pairs are dropped (256)
-    max_characters: Whole = None  # of a side; longer pairs are dropped (1,000)
+    data: tuple = setting(
+        "pairs to learn from: files of SOURCE<TAB>TARGET lines, .csv, .jsonl or .parquet (also "
+        ".gz, .bz2, .xz, .zst), patterns such as 'part-*.tsv', tfds:NAME/CONFIG of TensorFlow "
+        "Datasets, or hf:NAME:CONFIG of Hugging Face; weights, as in a.tsv:3 b.tsv:1, set the "
+        "fraction of each (default: the built-in phrasebook)", "FILE", default=(),
+        texts="files to learn from: TEXT<TAB>LABEL lines or plain text, .csv, .jsonl or .parquet "
+        "(also .gz, .bz2, .xz, .zst), tfds:NAME/CONFIG or hf:NAME:CONFIG (default: sentences of "
+        "the built-in phrasebook)")
+    source: str | None = setting("source lines, instead of --data", "FILE", tasks=TRANSLATION)
+    target: str | None = setting(
+        "target lines, one for each line of --source", "FILE", tasks=TRANSLATION)
+    validation: tuple = setting(
+        "pairs to evaluate on: one file of SOURCE<TAB>TARGET lines, or a source and a target file "
+        "(default: pairs held out of the training pairs)", "FILE", default=(),
+        texts="texts to evaluate on, in the form of --data (default: texts held out of --data)")
+    tag: tuple = setting(
+        "put TAG in front of the sources from FILE", "FILE=TAG", default=(), tasks=TRANSLATION)
+    filters: tuple = setting(
+        "filters that drop pairs: identical, length_ratio, language", "NAME", default=(),
+        tasks=TRANSLATION)
+    languages: tuple = setting(
+        "codes of source and target, as in pt en: for abbreviations in documents, the demo page, "
+        "the columns of tables and data sets, and the filter language", "CODE", TWO_CODES,
+        default=(), tasks=TRANSLATION)
+    protect: tuple | None = setting(
+        f"spans to leave untranslated: names from {', '.join(PATTERNS)}, and regular expressions, "
+        "or none (default: all names but number)", "NAME", tasks=TRANSLATION)
+    max_tokens: int | None = setting(
+        "longest side of a pair, in tokens; longer pairs are dropped (default: 256)", None,
+        at_most(2048))
+    max_characters: int | None = setting(
+        "longest side of a pair, in characters (default: 1000)", None, POSITIVE)
+    vocab_size: int = setting("number of subwords", "N", POSITIVE, default=8000)
+    joint_vocab: bool = setting(
+        "one vocabulary for both sides", default=True, tasks=TRANSLATION)
 
-    minutes: Number = None
-    epochs: Whole = None  # passes over the pairs, instead of updates or minutes
-    steps: Whole = None
-    patience: Whole = None
-    target_score: Number = None
-    validate_steps: Whole = None
+    init_from: str | None = setting(
+        "begin with the weights and vocabulary of this finished or imported run", "RUN",
+        texts="begin with the subwords and weights of this finished run of the same task; a "
+        "classifier's labels may be others")
+    output: str | None = setting(
+        "run folder; an unfinished run in it is resumed (default: runs/phrasebook or "
+        "runs/translator)", "DIR", free=True,
+        texts="run folder; an unfinished run in it is resumed (default: runs/TASK)")
+    overwrite: bool = setting(
+        "delete an earlier run in the folder; an unfinished run of exactly this command is resumed "
+        "instead", "", default=False, free=True)
 
-    preset: str = "small"
-    d_model: Whole = None  # width of the vectors between layers
-    num_heads: Whole = None  # attention heads in a layer
-    dff: Whole = None  # width of the feed-forward hidden layers
-    encoder_layers: Whole = None
-    decoder_layers: Whole = None
-    norm_first: bool | None = None  # normalise before each sublayer, not after it
-    dropout_rate: Number = None
-    attention_dropout_rate: Number = None  # of the attention weights (that of the values)
-    vocab_size: int = 8000
+    minutes: float | None = setting(
+        "train for about X minutes: updates are timed for up to a quarter of them, and their "
+        "number is fixed then (default: 30; the phrasebook has a number of updates)", "X", POSITIVE)
+    epochs: int | None = setting(
+        "passes over the data, instead of updates or minutes", None, POSITIVE, free=True)
+    steps: int | None = setting("stop after N updates", "N", POSITIVE, free=True)
+    patience: int | None = setting(
+        "stop after N validations with worse scores than the best", "N", POSITIVE, free=True)
+    target_score: float | None = setting(
+        "stop when a validation reaches this score: BLEU, or the first one of the task", "X",
+        at_most(100), free=True)
+    validate_steps: int | None = setting(
+        "validate every N updates, at the end of a row of history.csv (default: 500, phrasebook "
+        "300)", "N", POSITIVE, free=True)
 
-    schedule: Text = None  # how the rate falls after the warm-up: noam or cosine
-    learning_rate: Number = None
-    warmup_steps: Whole = None  # updates until the full learning rate
-    label_smoothing: Number = 0.1  # probability spread over the classes
-    clip_norm: Number = None  # maximum global norm of the gradients; 0 for none
-    ema: Number = 0.999
-    tokens_per_batch: Whole = None
-    gradient_accumulation_steps: Whole = None
-    precision: Text = None
-    devices: int = 1
-    cluster: Text = None
-    seed: int = 1
+    model: str = setting(
+        f"kind of model: {', '.join(RECIPES)}", "NAME", one_of(*RECIPES), default="transformer",
+        tasks=TRANSLATION)
+    preset: str = setting(
+        f"size and training recipe of the model; {PRESETS}", "NAME", default="small")
+    d_model: int | None = setting("width between layers", None, POSITIVE, size=True)
+    num_heads: int | None = setting("attention heads per layer", None, POSITIVE, size=True)
+    dff: int | None = setting("width of feed-forward hidden layers", None, POSITIVE, size=True)
+    encoder_layers: int | None = setting(
+        "encoder layers", None, POSITIVE, size=True, tasks=("translation", "classify"))
+    decoder_layers: int | None = setting(
+        "decoder layers", None, POSITIVE, size=True, tasks=("translation", "language"))
+    norm_first: bool | None = setting("normalise before each sublayer, not after it", size=True)
+    dropout_rate: float | None = setting(
+        "fraction of the values dropped in training, in [0, 1) (default: the preset's)", "X",
+        FRACTION)
+    attention_dropout_rate: float | None = setting(
+        "fraction of the attention weights dropped (default: dropout_rate)", None, FRACTION)
 
-    log_steps: Whole = None  # updates in a row of history.csv (100 batches' worth)
-    validation_pairs: int = 500  # validated during training
-    checkpoint_minutes: Number = 1.0  # between checkpoints
-    max_checkpoints: int = 3  # kept
-    export: bool = True
+    learning_rate: float | None = setting(
+        "learning rate at the end of the warm-up (default: the preset's)", "X", POSITIVE)
+    warmup_steps: int | None = setting("updates of the warm-up", None, POSITIVE)
+    schedule: str | None = setting(
+        "how the rate falls after the warm-up: noam or cosine", None, one_of("noam", "cosine"))
+    label_smoothing: float = setting(
+        "probability spread over all tokens or labels", None, FRACTION, default=0.1)
+    clip_norm: float | None = setting(
+        "maximum global norm of the gradients; 0 for none", None, NOT_NEGATIVE)
+    ema: float = setting(
+        "decay of the weights' moving average; 0 for none", "X", FRACTION, default=0.999)
+    tokens_per_batch: int | None = setting(
+        "target positions in a batch, over all devices (default: the preset's)", "N", POSITIVE)
+    gradient_accumulation_steps: int | None = setting(
+        "batches per update (default: the preset's)", "N", POSITIVE)
+    precision: str | None = setting(
+        "float32 or mixed_bfloat16, the policy of the layers (default: mixed_bfloat16 if the "
+        "processor has bfloat16 instructions)", "POLICY", one_of("float32", "mixed_bfloat16"))
+    devices: int = setting("devices of this host to train on", "N", POSITIVE, default=1)
+    cluster: str | None = setting(
+        "slurm: its variables list the hosts (default: TF_CONFIG if set)", "KIND", one_of("slurm"),
+        free=True)
+    seed: int = setting("seed of all random numbers", "N", SEED, default=1)
+
+    log_steps: int | None = setting(
+        "updates per row of history.csv (default: 100 batches' worth)", None, POSITIVE)
+    validation_pairs: int = setting(
+        "pairs or texts of a validation during training", None, POSITIVE, default=500, free=True)
+    checkpoint_minutes: float = setting(
+        "minutes between checkpoints", None, NOT_NEGATIVE, default=1.0, free=True)
+    max_checkpoints: int = setting("checkpoints kept", None, POSITIVE, default=3, free=True)
+    num_beams: int = setting(
+        "beam width of the final evaluation and of the export", "N", POSITIVE, default=4,
+        tasks=TRANSLATION, free=True)
+    length_penalty: float = setting(
+        "exponent of the length penalty in beam search", None, NOT_NEGATIVE, default=0.6,
+        tasks=TRANSLATION, free=True)
+    export: bool = setting("do not export the trained model", "", default=True, free=True)
+    # fmt: on
 
     def __post_init__(self):
-        self.check_types()
-        self.check_ranges()
+        for field in FIELDS.values():
+            check_value(field, getattr(self, field.name))
         self.check_effects()
-
-    def check_types(self):
-        """Raises a ValueError for a value of another type than its field's."""
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            right = isinstance(value, field.type) and value != ""
-            if isinstance(value, bool):  # which is an int, too
-                right = field.type in (bool, bool | None)
-            if isinstance(value, tuple):
-                right = right and all(isinstance(word, str) for word in value)
-            if not right:
-                raise ValueError(
-                    f"{field.name} must be {IN_WORDS[field.type]}. Received: {value!r}"
-                )
-
-    def check_ranges(self):
-        """Raises a ValueError for a value that nothing could make right."""
-        for name in POSITIVE:
-            value = getattr(self, name, None)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive. Received: {value}")
-        for name in NOT_NEGATIVE:
-            value = getattr(self, name, None)
-            if value is not None and not 0 <= value < math.inf:
-                raise ValueError(f"{name} must be 0 or more. Received: {value}")
-        for name in BELOW_ONE:
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise ValueError(f"{name} must be in [0, 1). Received: {value}")
-        check_choice("schedule", self.schedule, (None, "noam", "cosine"))
-        check_choice("precision", self.precision, (None, "float32", "mixed_bfloat16"))
-        check_choice("cluster", self.cluster, (None, "slurm"))
-        check_choice("model", self.model, RECIPES)
-        check_choice("preset", self.preset, RECIPES[self.model])
-        if self.max_tokens and self.max_tokens > 2048:
-            raise ValueError(f"max_tokens must be at most 2048. Received: {self.max_tokens}")
-        if self.target_score and self.target_score > 100:
-            raise ValueError(f"target_score must be at most 100. Received: {self.target_score}")
-        if self.seed >= 2**31:
-            raise ValueError(f"seed must be below 2**31. Received: {self.seed}")
+        self.check_data()
 
     def check_effects(self):
         """Raises a ValueError for a setting that has no effect beside the others."""
-        lengths = [name for name in ("minutes", "epochs", "steps") if getattr(self, name)]
+        for name, field in FIELDS.items():
+            if self.task not in field.metadata["tasks"] and getattr(self, name) != field.default:
+                raise ValueError(f"{name} has no effect with task {self.task}")
+        presets = RECIPES[self.model]
+        if self.preset not in presets:
+            known = ", ".join(presets)
+            raise ValueError(f"preset must be one of {known}. Received: {self.preset!r}")
+        if self.model != "transformer":
+            for name in (*SIZES, "attention_dropout_rate"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} has no effect with model {self.model}")
+        lengths = [name for name in LENGTHS if getattr(self, name)]
         if len(lengths) > 1:
             raise ValueError(f"{lengths[0]} has no effect beside {lengths[1]}")
-        if self.validation and self.phrasebook:
-            raise ValueError("validation has no effect without a corpus of your own")
         if self.validate_steps and self.log_steps and self.validate_steps < self.log_steps:
             raise ValueError(
                 f"validate_steps must be log_steps, which is {self.log_steps}, or more. "
                 f"Received: {self.validate_steps}"
             )
 
-    def sizes(self):
-        """{field: value} of the fields that a Transformer's preset sets too."""
-        return {name: getattr(self, name) for name in SIZES}
+    def check_data(self):
+        """The same for the settings of the data."""
+        if bool(self.source) != bool(self.target):
+            raise ValueError("source and target have no effect without each other")
+        if self.source and self.data:
+            raise ValueError("data has no effect beside source and target")
+        if self.tag and not self.data:
+            raise ValueError("tag has no effect without data")
+        if self.validation and self.phrasebook:
+            raise ValueError("validation has no effect without a corpus of your own")
+        if len(self.validation) > (2 if self.task == "translation" else 1):
+            files = "one or two files" if self.task == "translation" else "one file"
+            raise ValueError(f"validation must be {files}. Received: {self.validation}")
+        if self.protect:
+            python_pattern(self.protect)
 
-    def dropouts(self):
-        """{field: value} of the dropout rates of a model, as far as they are set."""
-        rates = {name: getattr(self, name) for name in DROPOUTS}
-        return {name: rate for name, rate in rates.items() if rate is not None}
+    @classmethod
+    def from_dict(cls, values):
+        """The settings of a dictionary that JSON, YAML or a command line may have held."""
+        values = values.items()
+        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values})
 
     def to_dict(self):
-        """{field: value}, which JSON can hold."""
-        return dataclasses.asdict(self)
+        """{setting: value} of the settings of the task."""
+        fields = FIELDS.items()
+        return {name: getattr(self, name) for name, f in fields if self.task in f.metadata["tasks"]}
+
+    def of_model(self):
+        """{setting: value} of the settings that the model's config has too, if they are set."""
+        names = (*SIZES, "dropout_rate", "attention_dropout_rate")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
     def phrasebook(self):
@@ -176,11 +278,12 @@ class Settings:
         return not self.data and not self.source
 
     def resolved(self):
-        """The same with the defaults that follow from other fields filled in."""
-        defaults = RECIPES[self.model][self.preset].defaults()
-        defaults["output"] = self.default_output
+        """The same with the defaults filled in that follow from other settings."""
+        defaults = dict(RECIPES[self.model][self.preset])
+        own = "phrasebook" if self.phrasebook else "translator"
+        defaults["output"] = f"runs/{own if self.task == 'translation' else self.task}"
         defaults["validate_steps"] = max(300 if self.phrasebook else 500, self.log_steps or 0)
-        if self.minutes is None and self.epochs is None and self.steps is None:
+        if not any(getattr(self, name) for name in LENGTHS):
             if self.phrasebook:  # of the same length on any machine
                 defaults["steps"] = PHRASEBOOK_STEPS[self.task]
                 defaults["target_score"] = PHRASEBOOK_SCORE
@@ -193,96 +296,27 @@ class Settings:
         return dataclasses.replace(settings, log_steps=log_steps)
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingConfig(Settings):
-    """Settings of a translator's training.
-
-    >>> TrainingConfig(minutes=30).resolved().seed
-    1
-    """
-
-    source: Text = None
-    target: Text = None
-    tag: tuple = ()
-    filters: tuple = ()
-    languages: tuple = ()
-    protect: tuple | None = None
-    model: str = "transformer"
-    joint_vocab: bool = True  # share one vocabulary between both sides
-    num_beams: int = 4
-    length_penalty: Number = 0.6  # of the beam search
-
-    task = "translation"
-
-    @property
-    def default_output(self):
-        """The folder of a run without --output."""
-        return "runs/phrasebook" if self.phrasebook else "runs/translator"
-
-    def check_ranges(self):
-        super().check_ranges()
-        if len(self.validation) > 2:
-            raise ValueError(f"validation must be one or two files. Received: {self.validation}")
-        if len(self.languages) not in (0, 2):
-            raise ValueError(f"languages must be two codes. Received: {self.languages}")
-        if self.protect and self.protect != NOTHING:
-            python_pattern(self.protect)
-
-    def check_effects(self):
-        super().check_effects()
-        if bool(self.source) != bool(self.target):
-            raise ValueError("source and target have no effect without each other")
-        if self.source and self.data:
-            raise ValueError("data has no effect beside source and target")
-        if self.tag and not self.data:
-            raise ValueError("tag has no effect without data")
-        if self.model != "transformer":
-            for name in (*SIZES, "attention_dropout_rate"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no effect with model {self.model}")
-
-    def resolved(self):
-        settings = super().resolved()
-        if settings.protect == NOTHING:
-            settings = dataclasses.replace(settings, protect=())
-        return settings
+FIELDS = {field.name: field for field in dataclasses.fields(TrainingConfig)}
+SIZES = [name for name, field in FIELDS.items() if field.metadata["size"]]
+FREE = [name for name, field in FIELDS.items() if field.metadata["free"]]
 
 
-@dataclasses.dataclass(frozen=True)
-class TextConfig(Settings):
-    """Settings of the training of a classifier or a language model.
-
-    >>> TextConfig(task="language").resolved().output
-    'runs/language'
-    """
-
-    task: str = "classify"
-
-    # What only translators have.
-    source, target, tag, filters, languages, protect = None, None, (), (), (), ()
-    model, joint_vocab = "transformer", True
-
-    @property
-    def default_output(self):
-        """The folder of a run without --output."""
-        return f"runs/{self.task}"
-
-    def check_ranges(self):
-        super().check_ranges()
-        check_choice("task", self.task, TEXT_TASKS)
-        if len(self.validation) > 1:
-            raise ValueError(f"validation must be one file. Received: {self.validation}")
-
-    def check_effects(self):
-        super().check_effects()
-        if self.task == "classify" and self.decoder_layers is not None:
-            raise ValueError("decoder_layers has no effect with task classify")
-        if self.task == "language" and self.encoder_layers is not None:
-            raise ValueError("encoder_layers has no effect with task language")
+def kind_of(field):
+    """The type of a setting's values other than None: a key of `KINDS`."""
+    return next(kind for kind in KINDS if kind in (field.type, *typing.get_args(field.type)))
 
 
-def check_choice(name, value, choices):
-    """Raises a ValueError for a value that is none of the choices."""
-    if value not in choices:
-        known = ", ".join(choice for choice in choices if choice is not None)
-        raise ValueError(f"{name} must be one of {known}. Received: {value!r}")
+def check_value(field, value):
+    """Raises a ValueError for a value of another type than its field's, or out of its range."""
+    if value is None and field.default is None:
+        return
+    kind, range = kind_of(field), field.metadata["range"]
+    right = isinstance(value, int | float if kind is float else kind) and value != ""
+    if isinstance(value, bool):  # which is an int, too
+        right = kind is bool
+    if isinstance(value, tuple):
+        right = right and all(isinstance(word, str) for word in value)
+    if not right:
+        raise ValueError(f"{field.name} must be {KINDS[kind]}. Received: {value!r}")
+    if range and not range.holds(value):
+        raise ValueError(f"{field.name} must be {range.words}. Received: {value!r}")
