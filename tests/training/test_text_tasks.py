@@ -192,7 +192,7 @@ def test_what_follows_from_the_words_is_learned_and_exported(runs, tmp_path, cap
     assert "validation_accuracy" in str(metadata["run"])
     arguments = [str(runs / "classify"), "--output", str(tmp_path / "out"), "--num_beams", "4"]
     assert export.main(arguments) == 1
-    assert "unexpected keyword argument 'num_beams'" in capsys.readouterr().err
+    assert "Unknown options of a Classifier: ['num_beams']" in capsys.readouterr().err
 
 
 def cells(path):
