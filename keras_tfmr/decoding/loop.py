@@ -39,16 +39,15 @@ def run(step, state, hypotheses, extend, unfinished, result):
     elif step.shrinks:
         found = _run_shrinking(step, loop, extend, unfinished, result)
     else:
-        found = result(_run_until(0, loop, extend, unfinished)[2])
+        found = result(_run_until(0, hypotheses.examples, loop, extend, unfinished)[2])
     ids, log_probs, scores = found
     ids = ops.where(log_probs[:, :, None] > -np.inf, ids, 0)  # a missing hypothesis
     return DecodingResult(ids, lengths_of(ids), log_probs, scores)
 
 
-def _run_until(few, loop, extend, unfinished):
-    """Adds tokens until at most `few` examples are unfinished."""
-    _, _, hypotheses = loop
-    rows = ops.arange(ops.shape(hypotheses.examples)[0], dtype="int32")[:, None]
+def _run_until(few, rows, loop, extend, unfinished):
+    """Adds tokens until at most `few` examples are unfinished; `rows` are 0 to batch - 1."""
+    rows = rows[:, None]  # [batch, 1]
     return ops.while_loop(
         lambda position, state, hypotheses: (
             ops.sum(ops.cast(unfinished(hypotheses), "int32")) > few
@@ -59,9 +58,12 @@ def _run_until(few, loop, extend, unfinished):
 
 
 def _run_shrinking(step, loop, extend, unfinished, result):
-    """Adds tokens while examples that have ended leave the batch; what `result` gives for all.
+    """Adds tokens, and takes examples that have ended out of the batch.
 
     The size of the batch is known at run time only, so that one traced loop serves all sizes.
+
+    Returns:
+        What `result` returned for each example of the whole batch when it ended.
     """
 
     def leave_and_run(position, state, hypotheses, results):
@@ -73,8 +75,8 @@ def _run_shrinking(step, loop, extend, unfinished, result):
         # ops.maximum would make them integers of floatx's width.
         leaving = ops.where(quarter > LEAST_LEAVING, quarter, np.int32(LEAST_LEAVING))
         few = ops.where(count > leaving, count - leaving, np.int32(0))
-        loop = position, state, hypotheses
-        position, state, hypotheses = _run_until(few, loop, extend, unfinished)
+        loop, rows = (position, state, hypotheses), ops.arange(count, dtype="int32")
+        position, state, hypotheses = _run_until(few, rows, loop, extend, unfinished)
         results = tree.map_structure(
             lambda old, new: ops.scatter_update(old, hypotheses.examples[:, None], new),
             results,

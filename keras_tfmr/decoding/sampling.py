@@ -20,7 +20,7 @@ _FINITE = float(np.finfo("float32").max)
 
 
 class Draws(NamedTuple):
-    """What a `Sampling` draws the tokens of each example by; it travels with its hypothesis."""
+    """The noise and the options of each example, which travel with its hypothesis."""
 
     noise: Tensor  # float32 [batch, n], uniform in [0, 1)
     temperature: Tensor  # float32 [batch]
@@ -98,14 +98,14 @@ class Sampling:
         object.__setattr__(self, "top_p", top_p)
 
     def draws(self, zeros: Tensor, max_length: int) -> Draws:
-        """The numbers of each example.
+        """The noise and the options of each example of a batch.
 
         Args:
             zeros: int32 `[batch]`, zeros.
             max_length: The maximum length in tokens.
 
         Raises:
-            ValueError: If a tensor has another batch size.
+            ValueError: If the noise or an option has another batch size.
         """
         batch, noise = zeros.shape[0], self.noise
         if noise is None:
@@ -144,7 +144,7 @@ def draw(log_probs: Tensor, count: Tensor, draws: Draws) -> Tensor:
     best, _ = most_probable(log_probs)
     sampled = temperature > 0
 
-    def drawn():
+    def sample():
         # Differences from the best, clipped where exp() is 0.
         below = log_probs - ops.max(log_probs, axis=-1, keepdims=True)  # [rows, vocab]
         below = ops.maximum(below / ops.where(sampled, temperature, 1.0)[:, None], 2 * _LOWEST)
@@ -156,7 +156,7 @@ def draw(log_probs: Tensor, count: Tensor, draws: Draws) -> Tensor:
         )
         return ops.where(sampled, _drawn(noise, probs), best)
 
-    return ops.cond(ops.any(sampled), drawn, lambda: best)
+    return ops.cond(ops.any(sampled), sample, lambda: best)
 
 
 def _restricted(below, probs, top_k, top_p):

@@ -118,13 +118,13 @@ def test_every_example_has_its_own_options_and_noise():
     sampling = Sampling(noise=noise, temperature=temperature, top_k=top_k, top_p=top_p)
     result = decode(lambda tokens, state: (log_probs, state), (), choose=sampling, **options)
     found = np.array(result.ids)[:, 0, 0]
-    assert (found == tokens).mean() > 0.99, "but for rounding at a boundary"
+    assert (found == tokens).mean() > 0.99, "except for rounding at a boundary"
     own = logits[np.arange(rows), found]
     np.testing.assert_allclose(np.array(result.log_probs)[:, 0], own, atol=1e-5)
 
 
 def test_noise_log_probabilities_and_scores_begin_behind_the_prefix():
-    """What is drawn for an example is the same however long the prefixes of the others are."""
+    """Draws for an example are the same however long the prefixes of the others are."""
     log_probs = ops.convert_to_tensor(np.tile(normalise(LOGITS), (2, 1)))
     noise = np.tile(np.random.default_rng(1).random((1, 4)), (2, 1)).astype("float32")
     sampling = Sampling(
