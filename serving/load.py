@@ -129,6 +129,7 @@ def plot(rows, title=""):
         rates.plot(callers, [row["rate"] for row in own], marker="o")
         rates.set_title(f"{size} text{'s' if size > 1 else ''} a request")
         rates.set_ylabel("texts/s")
+        rates.set_ylim(bottom=0)
         for name in ("p50", "p95", "p99"):
             times.plot(callers, [row[name] for row in own], marker="o", label=name)
         times.set(ylabel="ms", xlabel="callers", yscale="log")
