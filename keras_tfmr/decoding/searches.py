@@ -63,6 +63,7 @@ def search(
             was started for other beams or fewer tokens.
         TypeError: If `step`, `config` or `examples` is something else.
 
+    >>> from keras import ops
     >>> bigrams = np.log(np.array([[.1, .1, .8], [.2, .2, .6], [.1, .7, .2]], "float32"))
     >>> step = lambda tokens, state: (ops.take(bigrams, tokens, axis=0), state)
     >>> config = DecodingConfig(num_beams=3, num_return_sequences=2, max_length=4)
