@@ -12,7 +12,9 @@ from keras_tfmr.models import TransformerConfig
 from training.command import process
 from training.corpus.sources import check_apart
 from training.data import Data, prepare
-from training.run import callbacks, report, run_folder, transfer
+from training.run import report, run_folder, transfer
+from training.run.budget import Budget, RunState
+from training.run.callback import RunCallback
 from training.run.checkpoints import Checkpoints, restore, state_of
 from training.run.device import compile_ahead, memory_explained, prepare_backend
 from training.run.distributed import Distribution, connect
@@ -107,46 +109,36 @@ def fit(run, model, started):
     settings, batches = run.settings, run.data.batches
     checkpoints = Checkpoints(run.folder.checkpoints, settings.max_checkpoints)
     newest = checkpoints.newest()
-    state = callbacks.RunState.of(newest, run.data.steps)
-    budget = callbacks.Budget(state, settings, run.folder, started, run.say)
+    state = RunState.of(newest, run.data.steps)
+    budget = Budget(state, settings, run.folder, started, run.say)
     if budget.ended:  # only the end is missing
         return state
-    averaged = run.data.task.model(run.config)
-    evaluator = Evaluator(
-        run.data.task, averaged, run.data.validation, most=settings.validation_pairs
-    )
+    task, chief = run.data.task, run.workers.chief
+    averaged = task.model(run.config)
+    evaluator = Evaluator(task, averaged, run.data.validation, most=settings.validation_pairs)
     if newest:
         restore(newest, state_of(model))
         run.say(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")
     with memory_explained(settings):
         shapes = run.workers.dataset(batches.empty())
         budget.exclude(compile_ahead(model, shapes, len(batches.buckets), evaluator))
-        # An epoch of `fit` is a row of history.csv; `Budget` ends the last one.
+        callbacks = [
+            RunCallback(budget, evaluator, checkpoints if chief else None, batches.nominal_tokens)
+        ]
+        if chief:
+            callbacks.append(keras.callbacks.TensorBoard(run.folder.tensorboard, write_graph=False))
+        # An epoch of `fit` is a row of history.csv; the callback ends the last one.
         accumulated = settings.gradient_accumulation_steps
         model.fit(
             run.workers.dataset(batches.dataset(skip=state.step * accumulated)),
             steps_per_epoch=settings.log_steps * accumulated,
             initial_epoch=len(state.rows),
             epochs=sys.maxsize,
-            callbacks=callbacks_of(run, evaluator, budget, checkpoints),
+            callbacks=callbacks,
             verbose=0,
             shuffle=False,
         )
     return state
-
-
-def callbacks_of(run, evaluator, budget, checkpoints):
-    """What happens beside the updates: a list of callbacks, in their order."""
-    validation = callbacks.Validation(evaluator, budget)
-    if not run.workers.chief:
-        return [budget, validation]
-    return [
-        budget,
-        validation,
-        callbacks.History(budget, run.data.task.scores, run.data.batches.nominal_tokens),
-        callbacks.Checkpoint(validation, checkpoints, run.settings.checkpoint_minutes),
-        keras.callbacks.TensorBoard(run.folder.tensorboard, write_graph=False),
-    ]
 
 
 def finish(run, state):

@@ -14,7 +14,7 @@ from tiny_runs import TINY, WORDS, history, last_arrays, small_phrasebook, train
 from serving import export
 from training import train_pt_en, translate
 from training.command.process import peak_memory_mib
-from training.run import callbacks
+from training.run import budget, callback
 from training.run.optimizer import make_optimizer
 from training.run.run_folder import RunFolder
 from training.settings import training_config
@@ -68,7 +68,7 @@ def test_the_files_of_a_run(whole):
 def test_minutes_become_updates_of_several_batches(
     words, tmp_path, unevaluated, capsys, monkeypatch
 ):
-    monkeypatch.setattr(callbacks, "SAID", 0.01)
+    monkeypatch.setattr(callback, "SAID", 0.01)
     words = (*words, "--minutes", "0.2", "--gradient_accumulation_steps", "3", "--ema", "0")
     words += ("--set", "warmup_steps=15")  # a row is of 10 updates
     assert train(*words) == 0
@@ -91,7 +91,7 @@ def test_a_slow_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, ca
     small_phrasebook(monkeypatch, tmp_path / "phrasebook", to_learn=200, others=20)
     monkeypatch.setitem(training_config.PHRASEBOOK_STEPS, "translation", 40)
     clock = SimpleNamespace(monotonic=lambda: 20_000 * time.monotonic())
-    monkeypatch.setattr(callbacks, "time", clock)
+    monkeypatch.setattr(budget, "time", clock)
     assert train("--output", tmp_path / "run", *TINY, "--vocab_size", 400) == 0
     assert history(tmp_path / "run")[-1]["step"] == "40"
     said = capsys.readouterr().out
@@ -130,7 +130,7 @@ def test_a_busy_start_does_not_decide_how_many_updates_minutes_are(
 ):
     """By a quarter of the time or the end of the warm-up; no rate before depends on the number."""
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(callbacks, "time", clock)
+    monkeypatch.setattr(budget, "time", clock)
     settings = TrainingConfig(
         minutes=4, warmup_steps=warmup, gradient_accumulation_steps=batches, data=("a",)
     ).resolved()
@@ -140,16 +140,17 @@ def test_a_busy_start_does_not_decide_how_many_updates_minutes_are(
     model.build((None, 2))
     model.compile(make_optimizer(settings, 2))
     rate, total = model.optimizer._learning_rate, model.optimizer.total_batches
-    state = callbacks.RunState()
-    budget = callbacks.Budget(state, settings, folder, 0.0, said.append)
-    budget.set_model(model)
-    budget.on_train_begin()
+    state = budget.RunState()
+    length = budget.Budget(state, settings, folder, 0.0, said.append)
+    counted = callback.RunCallback(length, None, None, 9.0)
+    counted.set_model(model)
+    counted.on_train_begin()
     rates = []
     while not state.steps:
         rates.append(float(rate(batches * state.step)))
         clock.now += 2.0 if state.step < 20 else 0.6  # 40 s busy
         for batch in range(batches):
-            budget.on_train_batch_end(batch)
+            counted.on_train_batch_end(batch)
     assert state.step == decided
     assert state.steps == 20 + int((240 - 40) / 0.6)
     assert f"{state.steps:,} updates" in said[0] and "minutes at the present pace" in said[1]
@@ -171,22 +172,21 @@ def test_patience_ends_a_run_after_two_worse_scores(scores, ended, best, tmp_pat
     settings = TrainingConfig(
         data=("a",), steps=90, patience=2, log_steps=10, validate_steps=10
     ).resolved()
-    state = callbacks.RunState(steps=90)
-    budget = callbacks.Budget(state, settings, RunFolder(tmp_path), 0.0, lambda line: None)
+    state = budget.RunState(steps=90)
+    length = budget.Budget(state, settings, RunFolder(tmp_path), 0.0, lambda line: None)
     left = iter(scores)
     evaluator = SimpleNamespace(
         task=SimpleNamespace(scores=("bleu",)), sample=lambda *about: "",
         model=SimpleNamespace(trainable_variables=[]),
         measure=lambda: ({"bleu": next(left)}, ["text"]),
     )  # fmt: skip
-    validation, chosen = callbacks.Validation(evaluator, budget), []
+    validating, chosen = callback.RunCallback(length, evaluator, None, 9.0), []
     optimizer = SimpleNamespace(variables=[], use_ema=False)
     model = SimpleNamespace(optimizer=optimizer, trainable_variables=[], stop_training=False)
-    validation.set_model(model)
+    validating.set_model(model)
     for number in range(len(scores)):
         state.step += 10
-        validation.on_epoch_end(number, {})
-        chosen += [number] * validation.is_best
+        chosen += [number] * validating.validate({})
         if model.stop_training:
             break
     assert (number if model.stop_training else None, chosen[-1]) == (ended, best)

@@ -20,7 +20,7 @@ from training import phrasebook
 from training.command.disk import RunError, write_atomically, write_json
 from training.command.process import command, peak_memory_mib
 from training.data import prepare
-from training.run.callbacks import RunState
+from training.run.budget import RunState
 from training.run.checkpoints import Checkpoints
 from training.run.evaluate import BATCH, Evaluator, spread
 from training.run.report_text import report, table
