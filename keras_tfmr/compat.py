@@ -1,6 +1,6 @@
 """The private API of other packages that `keras_tfmr` uses, and what would replace it.
 
-- Keras: the mask that a tensor carries, and the list of all layers inside a layer.
+- Keras: the mask that a tensor carries, the layers inside a layer, and its own weights.
 - TensorFlow: two attributes of graphs, the list of all ops, runs of a session without Python's
   checks, the options of function calls, and the op that multiplies integers.
 - tensorflow-text: the resource that holds a SentencePiece model.
@@ -59,6 +59,22 @@ def flatten_layers(layer):
     replace this.
     """
     return layer._flatten_layers()
+
+
+def layers_inside(layer):
+    """The layers directly inside a layer.
+
+    Private: `_flatten_layers`. `keras.Model.layers` lists those of a model only.
+    """
+    return layer._flatten_layers(include_self=False, recursive=False)
+
+
+def weights_made_trainable(layer):
+    """A layer's own weights but for those that were never to be trained, such as moving means.
+
+    Private: `_trainable_variables`. The public `trainable_variables` leaves out frozen ones.
+    """
+    return layer._trainable_variables
 
 
 def take(x, indices):

@@ -41,7 +41,8 @@ def copy_of(model, precision):
 
     copy = keras.models.clone_model(model, clone_function=layer_copy)
     if type(copy) is not type(model):  # a model of keras_tfmr.recurrent, which is built from sizes
-        copy = type(model).from_config({**model.get_config(), "dtype": precision})
+        config = {**model.get_config(), "dtype": precision, "inside": {}}
+        copy = type(model).from_config(config)
     if hasattr(model, "config"):
         copy.config = model.config
     values = merged_weights(model)
@@ -52,7 +53,8 @@ def copy_of(model, precision):
 
 def in_policy(config, precision):
     """The config of a layer, and of the layers in it, with a dtype policy and without LoRA."""
-    config = {key: value for key, value in config.items() if not key.startswith("lora_")}
+    lora = ("lora_rank", "lora_alpha", "inside")  # inside: of the layers inside our layers
+    config = {key: value for key, value in config.items() if key not in lora}
     for key, value in config.items():
         if isinstance(value, dict) and isinstance(value.get("config"), dict):  # another layer
             config[key] = {**value, "config": in_policy(value["config"], precision)}

@@ -112,10 +112,17 @@ def optimized():
 
 @pytest.fixture(scope="session")
 def fresh():
-    """`fresh(path, arrays)` gives the outputs of a saved model in another process."""
+    """`fresh(path, arrays)` gives the outputs of a saved model in another process.
+
+    With a function of fresh_process.py as third argument, what that gives.
+    """
     spawn = multiprocessing.get_context("spawn")
     with futures.ProcessPoolExecutor(1, spawn, fresh_process.start) as pool:
-        yield lambda path, arrays: pool.submit(fresh_process.outputs, path, arrays).result()
+
+        def there(path, arrays, what=fresh_process.outputs):
+            return pool.submit(what, path, arrays).result()
+
+        yield there
 
 
 @pytest.fixture(scope="session")

@@ -104,12 +104,14 @@ class MultiHeadAttention(TransformerLayer):
         self.query_dense = self.make_dense(self.num_heads * self.key_dim, "query")
         self.key_dense = self.make_dense(self.num_kv_heads * self.key_dim, "key")
         self.value_dense = self.make_dense(self.num_kv_heads * self.value_dim, "value")
+        # As wide as the query by default, which `build` sees.
+        self.output_dense = self.make_dense(output_shape or 1, "output")
         self.query_norm = self.key_norm = None
         qk_norm = optional_layer("qk_norm", qk_norm, "RMSNormalization()")
         if qk_norm is not None:
-            self.query_norm = norm_like(qk_norm, self.dtype_policy, "query_norm")
-            self.key_norm = norm_like(qk_norm, self.dtype_policy, "key_norm")
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
+            self.query_norm = norm_like(qk_norm, self.part_options(), "query_norm")
+            self.key_norm = norm_like(qk_norm, self.part_options(), "key_norm")
+        self.dropout = Dropout(self.dropout_rate, name="dropout", **self.part_options())
 
     def build(
         self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None
@@ -124,8 +126,7 @@ class MultiHeadAttention(TransformerLayer):
         if self.query_norm is not None:
             self.query_norm.build((None, None, None, self.key_dim))
             self.key_norm.build((None, None, None, self.key_dim))
-        width = self.compute_output_shape(query_shape)[-1]
-        self.output_dense = self.make_dense(width, "output")
+        self.output_dense.units = self.compute_output_shape(query_shape)[-1]
         self.output_dense.build((*query_shape[:-1], self.num_heads * self.value_dim))
 
     def call(

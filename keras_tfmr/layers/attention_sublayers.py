@@ -35,7 +35,7 @@ class AttentionSublayer(TransformerLayer):
             name="attention",
             **self.shared_options(),
         )
-        self.residual = make_residual(norm_first, dropout_rate, norm, self.dtype_policy)
+        self.residual = make_residual(norm_first, dropout_rate, norm, self.part_options())
 
     def build(self, x_shape: Shape) -> None:
         self.attention.build(x_shape)

@@ -1,11 +1,12 @@
 """The bases of the layers, and layers that are arguments of other layers."""
 
-from typing import Any
+from typing import Any, Self
 
 import keras
 
 from keras_tfmr.config import Shape
 from keras_tfmr.layers.dense import Dense
+from keras_tfmr.layers.inside import change_inside, changes_inside
 
 # Keras's options of weights, which a layer hands to every `Dense` inside it.
 WEIGHT_OPTIONS = (
@@ -15,7 +16,7 @@ WEIGHT_OPTIONS = (
 
 
 class MaskingLayer(keras.layers.Layer):
-    """The base of the layers: they pass masks on."""
+    """The base of the layers: they pass masks on, and state what is changed inside them."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -25,6 +26,29 @@ class MaskingLayer(keras.layers.Layer):
         # Traces the call, which checks inputs, and knows dtypes and scores; Keras would take
         # `compute_output_shape` and the compute dtype.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def part_options(self) -> dict[str, Any]:
+        """What this layer hands on to every layer inside it."""
+        return {"dtype": self.dtype_policy, "trainable": self.trainable}
+
+    def given_layer(self, name: str, part: Any, such_as: str) -> Any:
+        """As `optional_layer`; it is frozen if this layer is."""
+        part = optional_layer(name, part, such_as)
+        if part is not None and not self.trainable:
+            part.trainable = False
+        return part
+
+    def get_config(self) -> dict[str, Any]:
+        inside = changes_inside(self)
+        return {**super().get_config(), **({"inside": inside} if inside else {})}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        config = dict(config)
+        inside = config.pop("inside", {})
+        layer = super().from_config(config)
+        change_inside(layer, inside)
+        return layer
 
 
 class TransformerLayer(MaskingLayer):
@@ -52,7 +76,7 @@ class TransformerLayer(MaskingLayer):
 
     def shared_options(self) -> dict[str, Any]:
         """The options that this layer shares with all parts of it that project."""
-        return {"use_bias": self.use_bias, "dtype": self.dtype_policy, **self.weight_options}
+        return {"use_bias": self.use_bias, **self.part_options(), **self.weight_options}
 
     def make_dense(self, units: int, name: str) -> keras.layers.Layer:
         """A `Dense` with this layer's options of weights."""

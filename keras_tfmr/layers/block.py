@@ -101,13 +101,13 @@ class Stack(Block):
     ) -> None:  # fmt: skip
         super().__init__(d_model, num_heads, dff, **options)
         self.num_layers = _checks.positive_int("num_layers", num_layers)
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
-        self.relative_positions = optional_layer(
+        self.dropout = Dropout(self.dropout_rate, name="dropout", **self.part_options())
+        self.relative_positions = self.given_layer(
             "relative_positions", relative_positions, "RotaryPositions(key_dim=64)"
         )
         self.norm = None  # post-norm layers end in a normalisation already
         if self.norm_first:
-            self.norm = norm_like(self.norm_config, self.dtype_policy)
+            self.norm = norm_like(self.norm_config, self.part_options())
 
     def build(self, x_shape: Shape, *context_shape: Any) -> None:
         # Before any weight is made, so that a layer that refuses an input takes the next one.

@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.base import MaskingLayer, optional_layer, serialize
+from keras_tfmr.layers.base import MaskingLayer, serialize
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions
 
@@ -22,10 +22,10 @@ class Embedding(MaskingLayer):
     ) -> None:  # fmt: skip
         super().__init__(autocast=False, **kwargs)  # ids that come as floats must not be rounded
         self.d_model = _checks.positive_int("d_model", d_model)
-        self.positions = optional_layer(
+        self.positions = self.given_layer(
             "positions", positions, f"LearnedPositions(512, {d_model})"
-        ) or SinusoidalPositions(d_model, dtype=self.dtype_policy, name="positions")
-        self.norm = None if norm is None else norm_like(norm, self.dtype_policy)
+        ) or SinusoidalPositions(d_model, name="positions", **self.part_options())
+        self.norm = None if norm is None else norm_like(norm, self.part_options())
 
     def build(self, inputs_shape: Shape | None = None) -> None:
         self.positions.build((None,))
@@ -110,8 +110,8 @@ class PositionalEmbedding(Embedding):
             self.vocab_size,
             self.d_model,
             embeddings_initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
-            dtype=self.dtype_policy,
             name="tokens",
+            **self.part_options(),
         )
         # Otherwise Keras warns that the logits drop the mask, which they do not need.
         self.tokens.supports_masking = True

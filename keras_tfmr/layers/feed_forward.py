@@ -74,7 +74,7 @@ class FeedForward(TransformerLayer):
         self.activation = activation_of(activation)
         self.hidden_dense = self.make_dense(self.dff, "hidden")
         self.output_dense = self.make_dense(self.d_model, "output")
-        self.residual = make_residual(norm_first, dropout_rate, norm, self.dtype_policy)
+        self.residual = make_residual(norm_first, dropout_rate, norm, self.part_options())
 
     def build(self, x_shape: Shape) -> None:
         _checks.sequence_of_vectors("x", x_shape, self.d_model)
@@ -134,9 +134,15 @@ class GatedFeedForward(FeedForward):
     TensorShape([2, 5, 16])
     """
 
+    def __init__(
+        self, d_model: int, dff: int, dropout_rate: float = 0.1, norm_first: bool = False,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(d_model, dff, dropout_rate, norm_first, **options)
+        self.gate_dense = self.make_dense(self.dff, "gate")
+
     def build(self, x_shape: Shape) -> None:
         _checks.sequence_of_vectors("x", x_shape, self.d_model)
-        self.gate_dense = self.make_dense(self.dff, "gate")
         self.gate_dense.build(x_shape)
         super().build(x_shape)
 

@@ -122,14 +122,20 @@ def _last_axis(axis):
     return -1
 
 
-def norm_like(norm, dtype, name="norm"):
-    """A copy of a normalisation layer under a dtype policy; a `LayerNormalization` for None.
+def norm_like(norm, options, name="norm"):
+    """A copy of a normalisation layer; a `LayerNormalization` for None.
+
+    Args:
+        norm: The layer, or its serialised form.
+        options: The `part_options` of the layer that it is for.
+        name: Its name there.
 
     Raises:
         TypeError: If `norm` is not a layer.
     """
     norm = optional_layer(name, norm, "RMSNormalization()") or LayerNormalization()
+    options = {**options, "trainable": options["trainable"] and norm.trainable, "name": name}
     if type(norm) in (LayerNormalization, RMSNormalization):
-        return type(norm)(norm.epsilon, dtype=dtype, name=name)
+        return type(norm)(norm.epsilon, **options)
     # Not for ours, because a config names its dtype policy by a function that imports TensorFlow.
-    return type(norm).from_config({**norm.get_config(), "dtype": dtype, "name": name})
+    return type(norm).from_config({**norm.get_config(), **options})

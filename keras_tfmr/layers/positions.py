@@ -152,7 +152,7 @@ class LearnedPositions(MaskingLayer):
         self.max_length = _checks.positive_int("max_length", max_length)
         self.d_model = _checks.positive_int("d_model", d_model)
         self.embedding = keras.layers.Embedding(
-            max_length, d_model, "random_normal", dtype=self.dtype_policy, name="embedding"
+            max_length, d_model, "random_normal", name="embedding", **self.part_options()
         )
 
     def build(self, positions_shape: Shape | None = None) -> None:

@@ -26,8 +26,8 @@ class Residual(MaskingLayer):
     ) -> None:
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
-        self.dropout = Dropout(self.dropout_rate, dtype=self.dtype_policy, name="dropout")
-        self.norm = norm_like(norm, self.dtype_policy)
+        self.dropout = Dropout(self.dropout_rate, **self.part_options(), name="dropout")
+        self.norm = norm_like(norm, self.part_options())
 
     def build(self, x_shape: Shape, y_shape: Shape | None = None) -> None:
         if y_shape is not None:
@@ -114,7 +114,7 @@ class PreNormResidual(Residual):
         return x + self.dropout(y, training=training)
 
 
-def make_residual(norm_first, dropout_rate, norm, dtype):
-    """The residual of a sublayer, which makes it after what it wraps."""
+def make_residual(norm_first, dropout_rate, norm, options):
+    """The residual of a sublayer, which makes it after what it wraps, with its `part_options`."""
     kind = PreNormResidual if norm_first else PostNormResidual
-    return kind(dropout_rate, norm, dtype=dtype, name="residual")
+    return kind(dropout_rate, norm, name="residual", **options)

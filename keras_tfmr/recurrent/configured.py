@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import keras
 
-from keras_tfmr.models.saving import apply_layer_changes, layer_changes
+from keras_tfmr.layers.inside import change_inside, changes_inside
 from keras_tfmr.models.transformer_config import ModelConfig
 
 
@@ -23,14 +23,17 @@ class ConfiguredModel:
             "config": self.config.to_dict(),
             "name": self.name,
             "dtype": self.dtype_policy.name,
-            "layer_changes": layer_changes(self),
+            "trainable": self.trainable,
+            "inside": changes_inside(self),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
         with dtype_policy(config["dtype"]):
             model = cls(cls.config_class.from_dict(config["config"]), name=config["name"])
-        apply_layer_changes(model, config["layer_changes"])
+        if not config["trainable"]:
+            model.trainable = False
+        change_inside(model, config["inside"])
         return model
 
 

@@ -58,8 +58,8 @@ class ConvolutionStack(RecurrentLayer):
                 kernel_size,
                 padding="same",
                 activation="tanh",
-                dtype=self.dtype_policy,
                 name=f"convolution_{i}",
+                **self.part_options(),
             )
             for i in range(num_layers)
         ]
@@ -133,18 +133,18 @@ class ConvolutionalEncoder(RecurrentLayer):
         self.alignment_layers, self.context_layers = alignment_layers, context_layers
         self.kernel_size = kernel_size
         self.max_length = _checks.positive_int("max_length", max_length)
+        # As wide as the words, which `build` sees.
+        self.positions = LearnedPositions(max_length, 1, name="positions", **self.part_options())
         self.alignment_stack = self._stack(alignment_layers, "alignment")
         self.context_stack = self._stack(context_layers, "context")
 
     def _stack(self, num_layers, name):
         size = self.units, num_layers, self.kernel_size
-        return ConvolutionStack(*size, dtype=self.dtype_policy, name=name)
+        return ConvolutionStack(*size, name=name, **self.part_options())
 
     def build(self, x_shape: Shape) -> None:
         _checks.sequence_of_vectors("x", x_shape)
-        self.positions = LearnedPositions(
-            self.max_length, x_shape[-1], dtype=self.dtype_policy, name="positions"
-        )
+        self.positions.d_model = self.positions.embedding.output_dim = x_shape[-1]
         self.positions.build((x_shape[1],))
         self.alignment_stack.build(x_shape)
         self.context_stack.build(x_shape)

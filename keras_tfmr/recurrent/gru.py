@@ -20,7 +20,7 @@ class RecurrentLayer(MaskingLayer):
         self.units = _checks.positive_int("units", units)
 
     def make_dense(self, units: int, name: str, **options: Any) -> keras.layers.Layer:
-        return Dense(units, dtype=self.dtype_policy, name=name, **options)
+        return Dense(units, name=name, **self.part_options(), **options)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units}
@@ -103,7 +103,7 @@ class GRU(RecurrentLayer):
         super().__init__(units, **kwargs)
         self.go_backwards = bool(go_backwards)
         self.input_dense = self.make_dense(3 * units, "input")  # W_r, W_z, W and the biases
-        self.cell = GRUCell(units, dtype=self.dtype_policy, name="cell")
+        self.cell = GRUCell(units, name="cell", **self.part_options())
 
     def build(self, x_shape: Shape, initial_state_shape: Shape | None = None) -> None:
         _checks.sequence_of_vectors("x", x_shape)
@@ -165,9 +165,9 @@ class BidirectionalEncoder(RecurrentLayer):
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
-        policy = self.dtype_policy
-        self.forward_gru = GRU(units, dtype=policy, name="forward")
-        self.backward_gru = GRU(units, go_backwards=True, dtype=policy, name="backward")
+        options = self.part_options()
+        self.forward_gru = GRU(units, name="forward", **options)
+        self.backward_gru = GRU(units, go_backwards=True, name="backward", **options)
 
     def build(self, x_shape: Shape) -> None:
         self.forward_gru.build(x_shape)

@@ -161,7 +161,7 @@ class Memories(MaskingLayer):
     def _embedding(self, name, aged=True):
         return SentenceEmbedding(
             self.vocab_size, self.width, self.max_facts if aged else None, self.position_encoding,
-            dtype=self.dtype_policy, name=name,
+            name=name, **self.part_options(),
         )  # fmt: skip
 
     def call(
@@ -247,7 +247,7 @@ class LayerwiseMemories(Memories):
         self.input_embedding = self._embedding("input")  # A
         self.output_embedding = self._embedding("output")  # C
         self.question_embedding = self._embedding("question", aged=False)  # B
-        options = {"use_bias": False, "dtype": self.dtype_policy}
+        options = {"use_bias": False, **self.part_options()}
         self.carry_dense = keras.layers.Dense(self.width, name="carry", **options)  # H
         self.answer_dense = keras.layers.Dense(self.vocab_size, name="answer", **options)  # W
 

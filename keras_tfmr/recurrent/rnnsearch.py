@@ -116,9 +116,9 @@ class AlignedDecoder(RecurrentLayer):
     def __init__(self, units: int, alignment_units: int, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
         self.alignment_units = alignment_units
-        policy = self.dtype_policy
-        self.attention = AdditiveAttention(alignment_units, dtype=policy, name="attention")
-        self.cell = GRUCell(units, dtype=policy, name="cell")
+        options = self.part_options()
+        self.attention = AdditiveAttention(alignment_units, name="attention", **options)
+        self.cell = GRUCell(units, name="cell", **options)
         self.word_dense = self.make_dense(3 * units, "word")  # W_r, W_z, W and the biases
         self.context_dense = self.make_dense(3 * units, "context", use_bias=False)  # C_r, C_z, C
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # W_s

@@ -45,7 +45,7 @@ class GRUEncoder(RecurrentLayer):
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
-        self.gru = GRU(units, go_backwards=True, dtype=self.dtype_policy, name="gru")
+        self.gru = GRU(units, go_backwards=True, name="gru", **self.part_options())
         self.summary_dense = self.make_dense(units, "summary", activation="tanh")  # V
 
     def build(self, x_shape: Shape) -> None:
@@ -100,7 +100,7 @@ class SummaryDecoder(RecurrentLayer):
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(units, **kwargs)
-        self.gru = GRU(units, dtype=self.dtype_policy, name="gru")
+        self.gru = GRU(units, name="gru", **self.part_options())
         self.summary_dense = self.make_dense(3 * units, "summary", use_bias=False)  # C_r, C_z, C
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # V'
 

@@ -6,7 +6,6 @@ For those of one's own, see own_models.py.
 import os
 import subprocess
 import sys
-import warnings
 
 import keras
 import numpy as np
@@ -14,8 +13,7 @@ import pytest
 from helpers import random, randomize, to_numpy
 from own_models import OWN
 
-from keras_tfmr import LabelSmoothedCrossEntropy, recurrent
-from keras_tfmr.compat import flatten_layers
+from keras_tfmr import LabelSmoothedCrossEntropy
 from keras_tfmr.layers import CausalDecoder, Decoder, LMHead, PositionalEmbedding
 from keras_tfmr.models import LanguageModel, Transformer, TransformerConfig, TranslationModel
 
@@ -138,65 +136,6 @@ def test_a_file_is_of_every_backend(backend, tmp_path):
     subprocess.run([sys.executable, "-c", ELSEWHERE, *expected], env=environment, check=True)
     for path, logits in expected.items():
         np.testing.assert_allclose(np.load(f"{path}.logits.npy"), logits, atol=1e-4)
-
-
-def with_lora(model):
-    """A change of one kernel, of rank 2."""
-    dense = model.get_layer("decoder").layers[0].feed_forward.hidden_dense
-    dense.enable_lora(2)
-    dense.lora_kernel_b.assign(random(*dense.lora_kernel_b.shape))
-
-
-def partly_frozen(model):
-    model.get_layer("decoder").trainable = False
-    model.get_layer("decoder").layers[0].feed_forward.trainable = True
-
-
-def quantized(model):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Keras names each layer with nothing to quantise
-        model.quantize("int8")
-
-
-def recurrent_in_bfloat16():
-    config = recurrent.RNNSearchConfig.preset("tiny", source_vocab=VOCAB, target_vocab=VOCAB)
-    with recurrent.dtype_policy("mixed_bfloat16"):
-        return recurrent.RNNSearchModel(config)
-
-
-@pytest.mark.parametrize(
-    "make, change",
-    [
-        (OWN["own layers"], with_lora),
-        (OWN["own layers"], partly_frozen),
-        (OWN["own layers"], quantized),
-        (recurrent_in_bfloat16, quantized),
-    ],
-)
-def test_a_file_keeps_what_was_changed_after_it_was_made(make, change, tmp_path):
-    model = make()
-    randomize(model)
-    before = to_numpy(model([SOURCE, TARGET]))
-    change(model)
-    logits = to_numpy(model([SOURCE, TARGET]))
-    assert (np.abs(logits - before).max() > 1e-3) == (change is not partly_frozen)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(to_numpy(loaded([SOURCE, TARGET])), logits, atol=1e-5)
-    if change is not with_lora:  # which is added to the kernel
-        assert [(w.path, str(w.dtype)) for w in loaded.weights] == [
-            (w.path, str(w.dtype)) for w in model.weights
-        ]
-        policies = [
-            [layer.dtype_policy.name for layer in flatten_layers(each) if hasattr(layer, "kernel")]
-            for each in (model, loaded)
-        ]
-        assert policies[0] == policies[1]
-        trainable = [weight.path for weight in model.trainable_weights]
-        assert [weight.path for weight in loaded.trainable_weights] == trainable
-        assert (len(trainable) < len(model.weights)) == (
-            change is partly_frozen or change is quantized
-        )
 
 
 def two_decoders(x, context):
