@@ -17,8 +17,8 @@ class Dense(keras.layers.Dense):
       compute dtype: in bfloat16 it is 5 % to 11 % off over 2,048 rows and up to 33 % over 4,096,
       because a large sum takes up no small number. A product sums in float32, and takes half the
       time. In float32, there is nothing to gain.
-    - Files keep LoRA as it is. Keras merges it into the kernel when it saves it, and sets it to zero
-      when it loads it, where it cannot learn any more.
+    - Files keep LoRA as it is. Keras merges it into the kernel when it saves, and sets it to zero
+      when it loads, where it cannot learn any more.
     """
 
     def build(self, input_shape: Shape) -> None:
