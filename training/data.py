@@ -1,6 +1,6 @@
-"""Training data of a run, from the settings to batches: one function for each stage, in order.
+"""Training data of a run, from the settings to batches: one function per stage, in order.
 
-`prepare` is all of it. `encode` reads the corpora and writes their ids, once in a run; each start
+`prepare` calls them all. `encode` reads the corpora and writes their ids, once in a run; each start
 of the run makes its batches from these.
 """
 
@@ -14,15 +14,15 @@ from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.command.disk import RunError, changes_in_words, differences
 from training.corpus import store
 from training.corpus.batches import Batches, CorpusPart, compiles_by_shape
-from training.corpus.filter import Rules, usual_ratio
+from training.corpus.filter import Rules, typical_ratio
 from training.corpus.held_out import check_any, given_sets, hold_out
-from training.corpus.protect import PairProtection
+from training.corpus.slots import SlotInserter
 from training.corpus.sources import corpora_of, rates, tagged
 from training.corpus.unique import UniquePairs
 from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from
-MEASURED = 20_000  # lines of each corpus that its usual ratio of lengths is measured on
+MEASURED = 20_000  # lines of each corpus that the typical length ratio is measured on
 PHRASEBOOK = (
     "The built-in phrasebook has everyday sentences, most of them made by a grammar. For other "
     "text, give --data."
@@ -142,47 +142,47 @@ def read_and_encode(settings, folder, known):
     """The stages from files to ids: see `encode`."""
     corpora = corpora_of(settings)
     tags = [corpus.tag for corpus in corpora]
-    protect = protection(settings, tags)
+    slots = slot_inserter(settings, tags)
     rules = rules_of(settings, corpora)
     rows = [corpus.rows(settings) for corpus in corpora]
-    unique = UniquePairs(folder / store.TEXT, rows, rules)
+    unique = UniquePairs(folder / store.TEXT, rows, rules)  # a file until the pairs are encoded
     check_any(unique, corpora, unique.counts)
     sets = take_held_out(settings, corpora, unique)
-    tokenizers = known or learn(settings, unique, tags, protect)
+    tokenizers = known or learn(settings, unique, tags, slots)
     if settings.task == "classify":
         tokenizers = tokenizers[0], labels_of(unique, sets)
-    pairs = as_learned(unique.read(), tags, protect)
+    pairs = as_learned(unique.read(), tags, slots)
     files = [path for corpus in corpora for path in corpus.paths()]
     encoded = store.write(folder, pairs, len(corpora), tokenizers, sets, files, unique.counts)
     unique.path.unlink()
     return encoded, tokenizers
 
 
-def protection(settings, tags):
-    """The `PairProtection` of the pairs, or None."""
+def slot_inserter(settings, tags):
+    """The `SlotInserter` of the run, or None if it protects nothing."""
     if not settings.protect:
         return None
-    protect = PairProtection(settings.protect, settings.seed)
+    slots = SlotInserter(settings.protect, settings.seed)
     for tag in tags:
-        if protect.finds(tag):
+        if slots.finds(tag):
             raise RunError(
                 f"--protect would make a span of --tag {tag}: write it in another way, such as "
                 f">>{tag.strip('<>')}<<, or give other names to --protect"
             )
-    return protect
+    return slots
 
 
 def rules_of(settings, corpora):
-    """The `Rules` of cleaning; the usual ratio of lengths is that of each corpus's first lines."""
+    """The `Rules` of cleaning; the typical length ratio is that of each corpus's first lines."""
     ratio = 0.0
     if "length_ratio" in settings.filters:
         firsts = (itertools.islice(corpus.rows(settings), MEASURED) for corpus in corpora)
-        ratio = usual_ratio(itertools.chain.from_iterable(firsts))
+        ratio = typical_ratio(itertools.chain.from_iterable(firsts))
     return Rules(settings.max_characters, settings.filters, settings.languages, ratio)
 
 
 def take_held_out(settings, corpora, unique):
-    """The sets to measure on, {name: `Pairs`}; no pair is left that shares a sentence with them."""
+    """The evaluation sets, {name: `Pairs`}; drops the pairs that share a sentence with them."""
     sets = given_sets(settings, corpora)
     if "validation" not in sets:
         tags = [corpus.tag for corpus in corpora]
@@ -191,26 +191,26 @@ def take_held_out(settings, corpora, unique):
     sources = {source for source, _ in held_out}
     targets = {target for _, target in held_out}
     if settings.task == "classify":
-        targets = ()  # a label stands beside many texts
+        targets = ()  # labels, which texts share
     elif settings.task == "language":
-        sources = ()  # as does the source that stands for none
+        sources = ()  # all the same
     unique.drop_shared(sources, targets)
     return sets
 
 
-def as_learned(pairs, tags, protect):
+def as_learned(pairs, tags, slots):
     """Yields (number of its corpus, source, target) as a model learns it: with slots and tag."""
     for corpus, source, target in pairs:
-        if protect:
-            source, target = protect(source, target)
+        if slots:
+            source, target = slots(source, target)
         yield corpus, tagged(tags[corpus], source), target
 
 
-def learn(settings, unique, tags, protect):
+def learn(settings, unique, tags, slots):
     """Tokenizers of source and target, learned from evenly spaced pairs; both may be the same."""
     joint = settings.task == "translation" and settings.joint_vocab
     most = LEARNED // 2 if joint else LEARNED
-    rows = list(as_learned(unique.read(unique.spaced(most)), tags, protect))
+    rows = list(as_learned(unique.read(unique.spaced(most)), tags, slots))
     sources = [source for _, source, _ in rows]
     targets = [target for _, _, target in rows]
     if settings.task == "classify":
@@ -230,7 +230,7 @@ def learn(settings, unique, tags, protect):
 
 
 def labels_of(unique, sets):
-    """The `Labels` of all texts: the held-out ones may have a label that no training text has."""
+    """The `Labels` of all texts, also those that only held-out texts have."""
     held_out = (label for pairs in sets.values() for _, label in pairs.pairs)
     return Labels.learn(itertools.chain((label for *_, label in unique.read()), held_out))
 

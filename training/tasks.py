@@ -24,7 +24,7 @@ IDS = tf.TensorSpec([None, None], tf.int32)  # [batch, length]
 
 
 class Task:
-    """One task: what a run learns from the rows of two columns; nothing else knows it.
+    """One task: the model and the scores of a run that learns from rows of two columns.
 
     Args:
         settings: The settings of the run.
@@ -36,30 +36,31 @@ class Task:
         scores: Names of the scores. The first one chooses the weights.
         unit: The unit that batches are counted in.
         ends: For source and target, whether an end id follows the ids.
-        most: Tokens of a text that are read in an evaluation during the training; None for all.
+        longest: Tokens of a text that are read in validations; None for all.
     """
 
     ends = (1, 1)
     config_class = TransformerConfig
-    most = None
+    longest = None
 
     def __init__(self, settings, tokenizers):
         self.settings, self.tokenizers = settings, tokenizers
 
-    def config(self):
-        """The config of a new model; raises a RunError if the settings contradict each other."""
+    def config(self, start=None):
+        """The config of a new model; a RunError if the settings contradict each other.
+
+        Args:
+            start: Fields of the config of the model that it begins from.
+        """
         source, target = self.vocab_sizes()
-        fields = self.config_class.presets.get(self.settings.preset, {}) | {
+        fields = start or {
+            **self.config_class.presets.get(self.settings.preset, {}),
             "source_vocab": source,
             "target_vocab": target,
             "joint_vocab": self.settings.joint_vocab,
         }
-        return self.config_of(fields | self.settings.of_model())
-
-    def config_of(self, fields):
-        """The config with these fields; raises a RunError if they contradict each other."""
         try:
-            return self.config_class.from_dict(fields)
+            return self.config_class.from_dict({**fields, **self.settings.of_model()})
         except ValueError as error:
             raise RunError(str(error)) from error
 
@@ -119,20 +120,20 @@ class Task:
         return texts
 
     def outputs(self, model, ids):
-        """What `measured` reads, `[rows, …]`, for a batch."""
+        """The outputs for a batch, `[rows, …]`, that `measured` reads."""
         raise NotImplementedError
 
     def measured(self, outputs, rows):
         """Scores by name, a str for each row, and the confusion matrix if there are labels.
 
         Args:
-            outputs: A list of the outputs of each row.
-            rows: The texts and what is expected.
+            outputs: The output for each row.
+            rows: (source, target) of each.
         """
         raise NotImplementedError
 
     def sample(self, source, expected, result):
-        """A row and what was found for it, for people."""
+        """A row and its result, for people."""
         return f"{source}  ->  {result}  ({expected})"
 
 
@@ -141,7 +142,7 @@ class TranslationTask(Task):
 
     scores = ("bleu", "chrf")
     unit = "real target tokens"
-    most = 128
+    longest = 128
 
     def __init__(self, settings, tokenizers):
         super().__init__(settings, tokenizers)

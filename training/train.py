@@ -6,13 +6,14 @@ import time
 from dataclasses import dataclass
 
 import keras
+from keras import ops
 
 from keras_tfmr.config import Config
 from keras_tfmr.models import TransformerConfig
 from training.command import process
 from training.corpus.sources import check_apart
 from training.data import Data, prepare
-from training.run import report, run_folder, transfer
+from training.run import report, run_folder
 from training.run.budget import Budget, RunState
 from training.run.callback import RunCallback
 from training.run.checkpoints import Checkpoints, restore, state_of
@@ -24,10 +25,14 @@ from training.run.run_folder import RunFolder, run_lock
 from training.settings.init_from import Start
 from training.settings.training_config import FREE, TrainingConfig
 
+# A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
+# A bias of -50 bans them as well.
+LEAST_BIAS = -50.0
+
 
 @dataclass
 class Run:
-    """What is known before the first update; `start` is None for new weights."""
+    """Everything that is made before the first update; `start` is None for new weights."""
 
     settings: TrainingConfig  # what they leave open comes from the run that is resumed
     folder: RunFolder
@@ -72,7 +77,7 @@ def begin(asked, folder, workers):
     start = Start(settings.init_from) if settings.init_from else None
     tokenizers = start.tokenizers() if start else None
     data = prepare(settings, folder, before, tokenizers, workers.replicas)
-    config = transfer.config_for(start, data.task) if start else data.task.config()
+    config = data.task.config(start and start.config)
     if workers.chief:
         content = before or run_folder.new_config(data.task, config, data.record, start)
         content |= data.task.entries(config)  # a setting of the search may have changed
@@ -93,10 +98,18 @@ def make_model(run):
         optimizer.build(model.trainable_variables)
         run.workers.build(model, batches.empty())
     if run.start:
-        transfer.assign(run.start, task, model)
+        assign(run.start, task, model)
     run.say(f"Run folder: {run.folder.path}\n{run.data.summary}")
     run.say(f"{model.name}: {run.settings.preset}, {model.count_params():,} weights")
     return model
+
+
+def assign(start, task, model):
+    """Gives the weights of the run that a training starts from to its model."""
+    trained = task.transferred(start.folder.model(start.weights))
+    for weight, value in zip(task.transferred(model), trained, strict=True):
+        is_bias = weight.path.endswith("bias")
+        weight.assign(ops.maximum(value, LEAST_BIAS) if is_bias else value)
 
 
 def width_of(config):

@@ -16,7 +16,7 @@ from pyarrow import Table, parquet
 from keras_tfmr import SubwordTokenizer
 from training.command.disk import RunError
 from training.corpus import sources, store
-from training.corpus.filter import Rules, usual_ratio
+from training.corpus.filter import Rules, typical_ratio
 from training.corpus.held_out import read_pairs
 from training.corpus.sources import Corpus
 from training.corpus.unique import UniquePairs, first_of_equal
@@ -91,7 +91,7 @@ def damaged():
         ("a.tsv", "a\tb\nc\td\0e\n", r"line 2: not text, it holds a NUL character: 'd\\x00e'"),
         ("a.jsonl", '{"pt": "a", "en": "\\u0000"}\n', "line 1: not text, it holds a NUL"),
         ("a.jsonl", '{"pt": "a", "en": 5}\n', r"line 1: expected texts. Received: \['a', 5\]"),
-        ("a.csv", "pt,de,id\na,b,c\n", "line 2: expected two columns, or --set lang.*: pt, de, id"),
+        ("a.csv", "pt,de,id\na,b,c\n", "line 2: expected two columns, or --languages.*: pt, de, id"),
         ("a.jsonl", '{"pt": "a", "en": "b"}\n{', "line 2: not JSON"),
         ("a.jsonl", '["a", "b"]', r'line 1: expected an object, .* Received: \["a", "b"\]'),
         ("a.jsonl", '{"pt": "a", "en": "b"}\n{"pt": "c"}', "line 2: expected two columns.*: pt"),
@@ -148,7 +148,7 @@ def test_duplicates_are_found_across_files_and_compositions(tmp_path):
 )
 def test_each_filter_drops_what_it_is_for(tmp_path, name, bad):
     good = [(f"Esta frase número {i} fala do tempo.", f"It is about rain {i}.") for i in range(50)]
-    rules = Rules(filters=(name,), languages=("pt", "en"), ratio=usual_ratio(good))
+    rules = Rules(filters=(name,), languages=("pt", "en"), ratio=typical_ratio(good))
     pile = UniquePairs(tmp_path / "pile", [[*good, bad]], rules)
     assert [pair for _, *pair in pile.read()] == [[*pair] for pair in good]
     assert pile.counts[name] == 1

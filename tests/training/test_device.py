@@ -10,15 +10,18 @@ from training.run import device
 
 
 @pytest.mark.parametrize(
-    ("gpus", "precision"),
+    ("gpus", "flags", "precision"),
     [
-        ([(9, 0)], "mixed_bfloat16"),
-        ([(8, 9), (8, 0)], "mixed_bfloat16"),
-        ([(9, 0), (7, 5)], "float32"),
-        ([], device.best_precision()),
+        ([(9, 0)], "avx2", "mixed_bfloat16"),
+        ([(8, 9), (8, 0)], "avx2", "mixed_bfloat16"),
+        ([(9, 0), (7, 5)], "avx512_bf16", "float32"),
+        ([], "avx2 amx_bf16", "mixed_bfloat16"),
+        ([], "avx2", "float32"),
     ],
 )
-def test_the_precision_is_one_that_all_devices_have(monkeypatch, gpus, precision):
+def test_the_precision_is_one_that_all_devices_have(monkeypatch, gpus, flags, precision):
+    lines = f"processor\t: 0\nflags\t\t: fpu {flags}\n"
+    monkeypatch.setattr(device.Path, "read_text", lambda path, encoding: lines)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
     monkeypatch.setattr(
         tf.config.experimental, "get_device_details", lambda gpu: {"compute_capability": gpu}

@@ -11,9 +11,9 @@ from tiny_runs import history, train, write_pairs
 from training import import_marian
 from training.command.disk import RunError
 from training.run.run_folder import RunFolder
-from training.run.transfer import LEAST_BIAS
 from training.settings.init_from import Start
 from training.settings.training_config import TrainingConfig
+from training.train import LEAST_BIAS
 
 TUNING = (  # one update of a rate that changes nothing
     "--learning_rate", "1e-12", "--steps", "1", "--tokens_per_batch", "256", "--num_beams", "1",

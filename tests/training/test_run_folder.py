@@ -69,8 +69,6 @@ def test_a_resumed_run_keeps_what_was_settled():
     settled = run_folder.settle(ASKED, before)
     assert (settled.steps, settled.minutes) == (70, None)
     assert (settled.precision, settled.protect) == ("mixed_bfloat16", ())
-    del before["arguments"]["protect"]  # a run from before there was protection
-    assert run_folder.settle(ASKED, before).protect == ()
     assert run_folder.settle(ASKED).protect == run_folder.DEFAULT
     assert run_folder.settle(parse_arguments("", ["--protect", "none"])).protect == ()
     assert run_folder.settle(TrainingConfig(task="classify")).protect is None

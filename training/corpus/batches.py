@@ -1,6 +1,6 @@
 """Encoded pairs as a `tf.data.Dataset` of batches of similar lengths.
 
-An epoch is shuffled by a bijection that TensorFlow computes (`index_shuffle`), so that a corpus
+TensorFlow's keyed permutation (`index_shuffle`) orders the pairs of an epoch, so that a corpus
 needs no list of its pairs in memory and the order is a function of (seed, epoch). Each pair goes to
 a bucket by its longer side; a full bucket is a batch.
 """
@@ -52,10 +52,10 @@ class Batches:
 
     Args:
         sides: `(values, offsets)` of the ids of source and target: arrays or memory maps.
-        task: Has `batch`, a function from the padded ids `(source, target)` of a batch, int32
-            `[rows, length]` each without end ids, and their lengths `[rows]`, to what `fit` gets:
-            `(inputs, labels)`; it may write end ids into the padded ones. Also its `signature()`,
-            and how many ids it adds to a row of each side (`ends`).
+        task: Its `batch` makes `(inputs, labels)` of the padded ids of source and target, int32
+            `[rows, length]` without end ids, and of their lengths `[rows]`; it may write end ids
+            into them. `signature()` is the type of that, and `ends` the number of ids added to a
+            row of each side.
         tokens_per_batch: Maximum source positions and maximum target positions of a batch,
             padding and end ids included.
         seed: Seed of the order.
@@ -64,14 +64,14 @@ class Batches:
         parts: list of `CorpusPart`, the corpora to mix; by default, an epoch has all pairs once.
         max_tokens: Maximum number of tokens of a side, end id included; None: `LONGEST`, or
             `tokens_per_batch` if that is less.
-        fixed_shapes: Whether each bucket has one shape, for backends that compile by shape: there
-            are fewer buckets then, and rows are added that hold no pair. Otherwise a batch is only
-            as wide as its longest source and target.
+        fixed_shapes: Whether each bucket has one shape, for backends that compile by shape: with
+            fewer buckets, and rows that hold no pair. Otherwise a batch is as wide as its longest
+            source and target.
 
     Attributes:
         buckets: list of `Bucket`, the shortest first.
         dropped: The number of pairs that are too long.
-        nominal_tokens: Number of target tokens in a usual batch, for a loss that divides by it.
+        nominal_tokens: Mean number of target tokens in a batch, for a loss that divides by it.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class Batches:
         return sum(end - first for first, end in (part.places(epoch) for part in self.parts))
 
     def _pairs_at(self, places, epoch):
-        """The pairs at these places of an epoch, which has the parts one after the other."""
+        """The pairs at these places of an epoch, in which the parts follow each other."""
         pairs, begin = np.zeros(len(places), np.int64), 0
         for part in self.parts:
             first, end = part.places(epoch)
-            mine = (places >= begin) & (places < begin + end - first)
-            pairs[mine] = part.begin + spread(places[mine] - begin + first, part.end - part.begin)
+            own = (places >= begin) & (places < begin + end - first)
+            pairs[own] = part.begin + spread(places[own] - begin + first, part.end - part.begin)
             begin += end - first
         return pairs
 
@@ -135,7 +135,7 @@ class Batches:
         return pairs[lengths > 0], lengths[lengths > 0]
 
     def _batches_of(self, counts):
-        """Number of batches of so many pairs of each longer side, `[length]`."""
+        """Number of batches; `counts` has the number of pairs of each length, `[length]`."""
         batches = begin = 0
         for bucket in self.buckets:
             end = bucket.length + 1
@@ -232,7 +232,7 @@ class Batches:
 
 
 def spread(places, size):
-    """A bijection of each pass over `size` places, so that a share of a pass is evenly spread.
+    """A permutation of each pass over `size` places; a part of a pass is evenly spread.
 
     Steps of the golden ratio spread evenly; a step that is coprime to `size` visits each place
     once.
@@ -246,7 +246,7 @@ def spread(places, size):
 def make_buckets(counts, tokens_per_batch, rows_multiple, fixed_shapes):
     """The list of `Bucket`.
 
-    Each has about the same share of the square roots of the counts, which is near the least
+    Each has about the same fraction of the square roots of the counts, which is near the least
     padding: batches have at most 1.5 % more positions than those of buckets that are fitted to both
     sides, on the phrasebook and on Multi30k.
 
@@ -255,8 +255,8 @@ def make_buckets(counts, tokens_per_batch, rows_multiple, fixed_shapes):
         tokens_per_batch, rows_multiple, fixed_shapes: As of `Batches`.
     """
     most = COMPILED_BUCKETS if fixed_shapes else BUCKETS
-    shares = np.cumsum(np.sqrt(counts))
-    lengths = np.searchsorted(shares / shares[-1], np.arange(1, most + 1) / most)
+    roots = np.cumsum(np.sqrt(counts))
+    lengths = np.searchsorted(roots / roots[-1], np.arange(1, most + 1) / most)
     if fixed_shapes:  # JAX's kernel of attention needs even lengths
         lengths += lengths % 2
     lengths = np.unique(lengths).tolist()

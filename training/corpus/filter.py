@@ -1,4 +1,4 @@
-"""Cleaning of sentence pairs, with filters for pairs from the web, pair by pair.
+"""Cleaning of sentence pairs, with filters for pairs from the web.
 
 Every dropped pair is counted under one reason, the first that applies.
 """
@@ -11,7 +11,7 @@ import unicodedata
 
 from training.command.disk import RunError
 
-# The reasons to drop a pair, and how they are printed.
+# The reasons to drop a pair, and their wording in summaries.
 REASONS = {
     "empty": "with an empty side",  # or one of control characters alone
     "long": "over-long",
@@ -23,11 +23,11 @@ REASONS = {
 }
 FILTERS = ("identical", "length_ratio", "language")
 
-CHARACTERS = 1000  # a side may have at most so many, unless the rules say otherwise
-RATIO = 2.2  # a side may be at most this many times as long as is usual for its partner
+CHARACTERS = 1000  # maximum length of a side, unless the rules have another
+RATIO = 2.2  # maximum length ratio, as a multiple of the typical one
 SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
 WORDY = 8  # minimum letters of a side whose language is identified
-PROBABLE = 0.02  # below this probability of the expected language, the language is another one
+PROBABLE = 0.02  # minimum probability of the expected language
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Rules:
     """The rules of cleaning.
 
     Fields:
-        max_characters: Pairs with a longer side are dropped; None stands for `CHARACTERS`.
+        max_characters: Maximum length of a side; None for `CHARACTERS`.
         filters: Names from `FILTERS`.
         languages: ISO 639-1 codes of source and target, for the filter `language`.
-        ratio: Usual logarithm of the ratio of target to source characters.
+        ratio: Logarithm of the typical ratio of target to source characters.
     """
 
     max_characters: int | None = None
@@ -89,7 +89,7 @@ def reason_to_drop(source, target, rules):
         return "long"
     if "identical" in rules.filters and source.casefold() == target.casefold():
         return "identical"
-    if "length_ratio" in rules.filters and not has_usual_lengths(source, target, rules.ratio):
+    if "length_ratio" in rules.filters and not has_typical_ratio(source, target, rules.ratio):
         return "length_ratio"
     if "language" in rules.filters and not in_languages((source, target), rules.languages):
         return "language"
@@ -107,13 +107,13 @@ def has_text(side):
     return any(char.isprintable() and char != " " for char in side)
 
 
-def has_usual_lengths(source, target, ratio):
-    """Whether the lengths have about the usual ratio, given by its logarithm."""
+def has_typical_ratio(source, target, ratio):
+    """Whether the length ratio is near the typical one, given by its logarithm."""
     found = math.log((len(target) + SHORT) / (len(source) * math.exp(ratio) + SHORT))
     return abs(found) <= math.log(RATIO)
 
 
-def usual_ratio(pairs):
+def typical_ratio(pairs):
     """The median logarithm of the ratio of target to source characters."""
     pairs = [(source.strip(), target.strip()) for source, target in pairs]
     logs = [math.log(len(target) / len(source)) for source, target in pairs if source and target]

@@ -1,4 +1,4 @@
-"""Pairs that a run is measured on: given, or held out of the training pairs."""
+"""Pairs that a run is evaluated on: given, or held out of the training pairs."""
 
 import collections
 import dataclasses
@@ -10,7 +10,7 @@ from training.command.disk import RunError
 from training.corpus.filter import Rules, cleaned, summary
 from training.corpus.sources import corpus_of, tagged, tags_of
 
-HELD_OUT = 1000  # pairs held out if the settings name no validation set; at most a tenth of all
+HELD_OUT = 1000  # pairs held out without a validation set; at most a tenth of all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Pairs:
 
 
 def given_sets(settings, corpora):
-    """The sets to measure on that are given: {name: `Pairs`} of `validation` and `test`."""
+    """The evaluation sets that are given: {name: `Pairs`} of `validation` and `test`."""
     if settings.validation:
         name, *aligned = settings.validation
         tag = tags_of(settings.tag).get(name, "")

@@ -13,7 +13,7 @@ from training.command.disk import RunError
 from training.corpus import packed
 
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
-NOTHING = "-"  # stands for the source side of plain text
+NOTHING = "-"  # the source side of plain text
 
 
 def text_column(task):
@@ -165,7 +165,7 @@ def chosen(rows, settings, name, recommended=()):
 
 
 def form(cells, settings, where):
-    """The rows that a task makes of the cells of a line: one, or several of a long text."""
+    """The rows of a task from the cells of a line: one, or several of a long text."""
     for cell in cells:
         if "\0" in cell:
             raise RunError(f"{where}: not text, it holds a NUL character: {cell[:80]!r}")

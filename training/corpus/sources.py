@@ -20,9 +20,9 @@ class Corpus:
 
     Fields:
         name: The given name, without its weight.
-        weight: Its fraction of an epoch relative to the other weights, or None.
+        weight: Its fraction of an epoch, relative to the other weights; or None.
         tag: The tag in front of its sources, or "".
-        aligned: The file of the targets, if it is separate.
+        aligned: The file of the targets, if they have one of their own.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Corpus:
     aligned: str = ""
 
     def splits(self):
-        """The names of its own sets to measure on: of `validation` and `test`."""
+        """Those of `validation` and `test` that it has."""
         return ()
 
     def files(self, split="train"):
@@ -90,7 +90,7 @@ def corpus_of(name, **fields):
 
 
 def of_phrasebook(task):
-    """What a run without `--data` reads: of a translator, every fourth pair is one by hand."""
+    """The corpora of a run without `--data`; for a translator, a quarter is hand-written."""
     if task != "translation":
         return [Phrasebook("phrasebook")]
     by_hand = Corpus(str(phrasebook.FOLDER / "pairs.tsv"), weight=1.0)
@@ -107,7 +107,7 @@ def corpora_of(settings):
 
 
 def check_apart(settings, folder):
-    """Raises a RunError if beginning again in a run folder would delete what is to be read."""
+    """Raises a RunError if beginning again in a run folder would delete a file that it reads."""
     start = settings.init_from
     if start and os.path.realpath(start) == os.path.realpath(folder.path):
         raise RunError(f"--output must not be the run of --init_from. Received: {start}")
@@ -116,7 +116,7 @@ def check_apart(settings, folder):
         return
     for corpus in corpora_of(settings) + [corpus_of(name) for name in settings.validation]:
         for path in corpus.paths():
-            if any(os.path.samefile(path, mine) for mine in own):
+            if any(os.path.samefile(path, file) for file in own):
                 raise RunError(
                     f"--overwrite would delete {path}, which the run reads: move it away"
                 )
@@ -126,8 +126,8 @@ def parse(data, tags=(), also=()):
     """The corpora that `--data` names, with the tags of `--tag`.
 
     Args:
-        data: Words `NAME` or `NAME:WEIGHT`; all have weights, or none. A file that is called as the
-            whole word is meant by it.
+        data: Words `NAME` or `NAME:WEIGHT`; all have weights, or none. The name of a file that
+            exists is never split.
         tags: Words `NAME=TAG`.
         also: Names of other files that may have a tag.
     """
@@ -167,9 +167,9 @@ def tagged(tag, source):
 
 
 def rates(corpora, sizes):
-    """How often each pair of each corpus occurs in an epoch, which is as large as all corpora.
+    """How often each pair of each corpus occurs in an epoch, which has as many pairs as they all.
 
-    The shares of the corpora follow their weights; without weights, each pair occurs once.
+    The weights set each corpus's fraction of it; without weights, each pair occurs once.
 
     Args:
         corpora: list of `Corpus`.
@@ -177,10 +177,10 @@ def rates(corpora, sizes):
     """
     if corpora[0].weight is None:
         return [1.0] * len(sizes)
-    shares = sum(corpus.weight for corpus, size in zip(corpora, sizes, strict=True) if size)
-    per_share = sum(sizes) / shares
+    weights = sum(corpus.weight for corpus, size in zip(corpora, sizes, strict=True) if size)
+    pairs = sum(sizes) / weights  # for a weight of 1
     return [
-        corpus.weight * per_share / size if size else 0.0
+        corpus.weight * pairs / size if size else 0.0
         for corpus, size in zip(corpora, sizes, strict=True)
     ]
 

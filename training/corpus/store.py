@@ -1,8 +1,8 @@
 """A corpus as token ids in memory-mapped files.
 
 Written once, at constant memory, and used at every start of a run. `store.json` is written last; it
-records what the files were made from and their checksums, so that a run never learns from a partial
-or damaged corpus.
+records where the files come from and their checksums, so that a run never learns from a partial or
+damaged corpus.
 """
 
 import collections
@@ -42,13 +42,13 @@ class Encoded:
 
     def summaries(self):
         """Lines for people, one for each set of pairs."""
-        return [f"{name}: {told(**about)}" for name, about in self.record.items()]
+        return [f"{name}: {in_words(**entry)}" for name, entry in self.record.items()]
 
     def changed_files(self):
         """The files that have changed: (path, old checksum, new checksum)."""
         changes = []
-        for about in self.record.values():
-            for file in about["files"]:
+        for entry in self.record.values():
+            for file in entry["files"]:
                 now = sha256(file["path"])
                 if now != file["sha256"]:
                     changes.append((file["path"], file["sha256"], now))
@@ -61,16 +61,16 @@ def identity(tokenizers):
 
 
 def read(folder, tokenizers):
-    """The `Encoded` of a folder, or None if it is missing, damaged or of other tokenizers."""
+    """The `Encoded` in a folder; None if it is missing, damaged or of other tokenizers."""
     try:
         index = read_json(folder / INDEX)
     except RunError:
         return None
     if index["tokenizers"] != identity(tokenizers):
         return None
-    for name, about in index["arrays"].items():
+    for name, entry in index["arrays"].items():
         path = folder / name
-        if not path.is_file() or record(path, about["dtype"]) != about:
+        if not path.is_file() or record(path, entry["dtype"]) != entry:
             print(f"warning: {path} is damaged: reading the corpus again", file=sys.stderr)
             return None
     return opened(folder, index)
@@ -110,15 +110,15 @@ def write(folder, pairs, num_corpora, tokenizers, sets, paths, dropped):
         values, offsets = f"{side}.values", f"{side}.offsets"
         arrays[values] = record(folder / values, id_type(tokenizer.vocab_size))
         arrays[offsets] = record(folder / offsets, np.int64)
-    about = {"train": described(counts.total(), paths, dropped)}
-    for name, pairs_of in sets.items():
-        about[name] = described(len(pairs_of.pairs), pairs_of.files, pairs_of.counts)
+    entries = {"train": entry_of(counts.total(), paths, dropped)}
+    for name, held_out in sets.items():
+        entries[name] = entry_of(len(held_out.pairs), held_out.files, held_out.counts)
     index = {
         "arrays": arrays,
         "parts": [counts[corpus] for corpus in range(num_corpora)],
         "tokenizers": identity(tokenizers),
         "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
-        "record": about,
+        "record": entries,
     }
     write_json(folder / INDEX, index)
     return opened(folder, index)
@@ -160,7 +160,7 @@ class IdsFile:
         self.end += len(values)
 
 
-def told(pairs, files, dropped):
+def in_words(pairs, files, dropped):
     """A line about a set of pairs: its size, its files, the dropped pairs."""
     names = ", ".join(file["path"] for file in files[:3])
     more = f" and {len(files) - 3} more files" if len(files) > 3 else ""
@@ -168,8 +168,8 @@ def told(pairs, files, dropped):
     return f"{pairs:,} pairs{f' from {names}' if names else ''}{more}{left_out}"
 
 
-def described(pairs, paths, counts):
-    """What config.json says of a set of pairs."""
+def entry_of(pairs, paths, counts):
+    """The entry of a set of pairs in config.json."""
     dropped = {reason: counts[reason] for reason in REASONS if counts.get(reason)}
     files = [{"path": str(path), "sha256": sha256(path)} for path in paths]
     return {"pairs": pairs, "dropped": dropped, "files": files}

@@ -1,4 +1,4 @@
-"""The cleaned pairs of all corpora in one file, without duplicates, in few bytes a pair."""
+"""The cleaned pairs of all corpora in one file, without duplicates."""
 
 import array
 import collections
@@ -13,7 +13,7 @@ from training.corpus.filter import cleaned
 
 
 class UniquePairs:
-    """Cleaned pairs, one on a line of a file; `kept` marks those that are left.
+    """Cleaned pairs in a file, one per line; `kept` marks those that are left.
 
     In memory it holds 8 bytes a pair while it is made, and 1 byte afterwards.
 
@@ -88,9 +88,9 @@ def first_of_equal(keys):
     [True, True, False, True, False]
     """
     first = np.zeros(len(keys), bool)
-    shares = (keys >> np.uint64(60)).astype(np.uint8)
-    for share in range(16):  # one at a time, because sorting takes several times the memory
-        places = np.flatnonzero(shares == share)
+    parts = (keys >> np.uint64(60)).astype(np.uint8)
+    for part in range(16):  # one at a time, because sorting takes several times the memory
+        places = np.flatnonzero(parts == part)
         _, indices = np.unique(keys[places], return_index=True)
         first[places[indices]] = True
     return first

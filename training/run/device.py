@@ -1,9 +1,9 @@
-"""What depends on the device of a run: its precision, and on JAX its compiled programs.
+"""The device of a run: its precision, its memory, and on JAX the compiled programs.
 
-XLA compiles a program for each shape of a batch, which takes it seconds to minutes; TensorFlow
-runs any shape. So on JAX batches have few shapes, their programs are made before the clock of
-`--minutes` starts, and the next start finds them in a folder: one compiled anew may also round in
-another way, and a resumed run would not be the same bit for bit.
+XLA compiles a program for each shape of a batch, in seconds to minutes; TensorFlow runs any shape.
+So on JAX batches have few shapes, and their programs are compiled before the clock of `--minutes`
+starts. The next start finds them in a folder: compiled again, a program may round differently, and
+a resumed run would not be bit-identical.
 """
 
 import contextlib
@@ -22,10 +22,9 @@ TENSOR_CORES = 8.0  # the compute capability of the first GPUs with bfloat16
 
 
 def prepare_backend():
-    """Leaves the GPUs to JAX, and keeps what it compiles in the user's folder.
+    """On JAX, leaves it the GPUs, whose memory TensorFlow would take, and keeps its programs.
 
-    TensorFlow only makes the batches then, and would take a GPU's memory for itself. The folder is
-    `~/.keras/compiled`, or where KERAS_HOME or JAX_COMPILATION_CACHE_DIR says.
+    The folder is `~/.keras/compiled`, or as KERAS_HOME or JAX_COMPILATION_CACHE_DIR says.
     """
     if not compiles_by_shape():
         return
@@ -39,11 +38,16 @@ def prepare_backend():
 
 
 def default_precision():
-    """mixed_bfloat16 where the GPU, TPU or processor has bfloat16, else float32."""
-    capabilities = _capabilities()
-    if not capabilities:
-        return best_precision()
-    return "mixed_bfloat16" if min(capabilities) >= TENSOR_CORES else "float32"
+    """mixed_bfloat16 where all GPUs and TPUs, or else the processor, have bfloat16; else float32.
+
+    With avx512_bf16, a step of `tutorial` then takes 17 % less time, one of `small` 20 %, one of
+    `base` 40 %: `benchmarks/train_step.py`.
+    """
+    if capabilities := _capabilities():
+        has_bfloat16 = min(capabilities) >= TENSOR_CORES
+    else:
+        has_bfloat16 = {"avx512_bf16", "amx_bf16"} & _processor_flags()
+    return "mixed_bfloat16" if has_bfloat16 else "float32"
 
 
 def _capabilities():
@@ -59,18 +63,13 @@ def _capabilities():
     return [float("{}.{}".format(*gpu.get("compute_capability", (0, 0)))) for gpu in gpus]
 
 
-def best_precision():
-    """mixed_bfloat16 if the processor has bfloat16 instructions.
-
-    With avx512_bf16, a step of `tutorial` then takes 17 % less time, one of `small` 20 %, one of
-    `base` 40 %: `benchmarks/train_step.py`.
-    """
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    flags = next((line for line in lines if line.startswith("flags")), "").split()
-    return "mixed_bfloat16" if {"avx512_bf16", "amx_bf16"} & {*flags} else "float32"
+def _processor_flags():
+    """The instruction sets of the processor, as Linux names them; none elsewhere."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("flags"):
+                return {*line.split()}
+    return set()
 
 
 def compile_ahead(model, batches, count, evaluator):

@@ -34,7 +34,7 @@ class Evaluator:
         self.column = text_column(task.settings.task)
         tokenizer = task.tokenizers[0]
         encoded = tokenizer.encode(task.read(self.texts())).to_list()
-        ids = [[*row[: task.most], tokenizer.eos_id] for row in encoded]
+        ids = [[*row[: task.longest], tokenizer.eos_id] for row in encoded]
         self.order = np.argsort([len(row) for row in ids], kind="stable")
         ids = [ids[i] for i in self.order]
         shape = (BATCH, max(map(len, ids))) if compiles_by_shape() else (0, 0)

@@ -91,7 +91,7 @@ class RunFolder(PresetFolder):
         _remove_if_empty(self.saved_model)
 
     def clear(self):
-        """Deletes the run in the folder, by the names of its files, but for its encoded corpus."""
+        """Deletes the files of the run by their names, except its encoded corpus."""
         self.clear_exports()
         for path in [*self.path.rglob(".*.tmp*"), *self.files()]:
             path.unlink()
@@ -102,7 +102,7 @@ class RunFolder(PresetFolder):
 
 @contextlib.contextmanager
 def run_lock(folder):
-    """A context in which no other process writes in a run folder.
+    """A context in which no other process writes into a run folder.
 
     Args:
         folder: A `RunFolder`; made if it is missing, and removed again if nothing was written.
@@ -170,39 +170,36 @@ def begin(folder, asked, free=(), overwrite=False):
 
 
 def _changes(before, asked):
-    """What a command asks for, unlike that of a run and unlike what its config.json repeats."""
+    """{setting: (value in the run's command, value asked for)} of settings that differ.
+
+    A value of the run's config.json is no change either: `--config` repeats it.
+    """
     left_out = {"output", "overwrite"}
     if asked.get("precision") is None:  # that of the run
         left_out.add("precision")
     if asked.get("steps") or asked.get("epochs"):  # another length
         left_out.add("minutes")
-
-    def changes(settings):
-        found = differences(settings, asked)
-        return {name: pair for name, pair in found.items() if name not in left_out}
-
-    of_command = changes(before["arguments"] | before.get("asked", {}))
-    of_config = changes(before["arguments"])
-    return of_command if len(of_command) <= len(of_config) else of_config
+    settings = before.get("arguments", {})
+    from_config = differences(settings, asked)
+    from_command = differences(settings | before.get("asked", {}), asked)
+    names = from_command.keys() & from_config.keys() - left_out
+    return {name: from_command[name] for name in sorted(names)}
 
 
 def settle(asked, before=None):
     """The settings of a run: those asked for, with what they leave open as in the resumed run.
 
-    These are the precision, whose default depends on the device, what is protected, which was
-    nothing once, and the number of updates that `--minutes` has become.
+    These are the spans to protect, the precision, whose default depends on the device, and the
+    number of updates that `--minutes` has become.
     """
-    known = before["arguments"] if before else {}
-    settled = asked
+    known, changes = before["arguments"] if before else {}, {}
     if asked.task == "translation" and asked.protect is None:
-        protect = tuple(known.get("protect") or ()) if before else DEFAULT
-        settled = dataclasses.replace(settled, protect=protect)
+        changes["protect"] = tuple(known.get("protect", DEFAULT))
     if asked.precision is None:
-        precision = known.get("precision") or default_precision()
-        settled = dataclasses.replace(settled, precision=precision)
+        changes["precision"] = known.get("precision") or default_precision()
     if asked.minutes and known.get("steps"):
-        settled = dataclasses.replace(settled, minutes=None, steps=known["steps"])
-    return settled
+        changes |= {"minutes": None, "steps": known["steps"]}
+    return dataclasses.replace(asked, **changes)
 
 
 def new_config(task, config, corpus, start):

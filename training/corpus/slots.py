@@ -1,8 +1,9 @@
-"""Slots for what stands on both sides of a pair, from which a translator learns where they belong.
+"""Slots in the pairs that a translator learns from.
 
-A translator puts a slot for each span of a text that must not change, such as code or a link, and
-the span for the slot of the translation: see `keras_tfmr/text/spans.py`. Because few corpora have
-many such spans, some of the names, numbers and other words that both sides share become slots too.
+A translator replaces each protected span of a text, such as code or a link, by a slot, and the slot
+of the translation by the span: see `keras_tfmr/text/spans.py`. To teach it, spans that both sides
+of a pair share become slots. Few corpora have many spans, so some of the words that both sides
+share, such as names and numbers, become slots too: an augmentation, drawn at random.
 """
 
 import collections
@@ -11,23 +12,23 @@ import re
 
 from keras_tfmr.text.spans import SLOTS, python_pattern
 
-SHARE = 0.15  # of the words that both sides share
-# The share of pairs whose spans stay text: a model that only saw slots could not copy the names of
-# code that nothing protects (on technical documentation, 6 BLEU of the sentences with such names).
+AUGMENTED = 0.15  # fraction of the shared words that become slots
+# Fraction of the pairs whose spans stay text: a model that only saw slots could not copy the names
+# of code that nothing protects (on technical documentation, 6 BLEU in sentences with such names).
 SPELT = 0.5
 _WORD = re.compile(r"\b(?:\d+|\w{3,})(?:[.,]\w+)*\b")
 _RESERVED = re.compile(f"[{SLOTS[0]}-{SLOTS[-1]}]")
 
 
-class PairProtection:
+class SlotInserter:
     """Puts slots into pairs, the same ones into the same pair in any process.
 
-    A span that both sides do not have equally often is left as it is: as a slot, it would teach
-    that slots may be lost or repeated.
+    A span that the sides do not have equally often stays text: as a slot, it would teach that slots
+    may be lost or repeated.
 
     Args:
         protect: Names and patterns of spans, as for `Translator`.
-        seed: Seed of the choice of words.
+        seed: Seed of the random choices.
 
     Call arguments:
         source, target: str.
@@ -35,7 +36,7 @@ class PairProtection:
     Returns:
         `(source, target)` with slots, numbered from left to right in the source.
 
-    >>> pair = PairProtection(["code"], seed=2)("Use o `pip`.", "Use `pip`.")
+    >>> pair = SlotInserter(["code"], seed=2)("Use o `pip`.", "Use `pip`.")
     >>> pair == (f"Use o {SLOTS[0]}.", f"Use {SLOTS[0]}.")
     True
     """
@@ -52,8 +53,8 @@ class PairProtection:
         source_spans, source_words = self._found(source)
         target_spans, target_words = self._found(target)
         spans = [] if draw.random() < SPELT else _shared(source_spans, target_spans)
-        words = [w for w in _shared(source_words, target_words) if draw.random() < SHARE]
-        # Pairs without spans begin at any slot, half of them, so that every slot is learned.
+        words = [w for w in _shared(source_words, target_words) if draw.random() < AUGMENTED]
+        # Half of the pairs without spans begin at any slot, so that every slot is learned.
         first = 0 if spans or draw.random() < 0.5 else draw.randrange(len(SLOTS))
         source_places = _chosen(source_spans, spans) + _chosen(source_words, words)
         target_places = _chosen(target_spans, spans) + _chosen(target_words, words)
@@ -72,19 +73,19 @@ class PairProtection:
 
 
 def _shared(source, target):
-    """What stands equally often among the (begin, text) of both sides, in the source's order."""
+    """The texts that occur equally often among the (begin, text) of both sides, in source order."""
     in_source = collections.Counter(text for _, text in source)
     in_target = collections.Counter(text for _, text in target)
     return [text for text, count in in_source.items() if in_target[text] == count]
 
 
 def _chosen(places, texts):
-    """The (begin, text) whose text is one of these."""
+    """The places, (begin, text), of these texts."""
     return [(begin, text) for begin, text in places if text in texts]
 
 
 def _replaced(text, places, slots):
-    """A text with the slots of each span, {span: slots}; none of its own characters is a slot."""
+    """A text with the slots of each span, {span: slots}; slots of its own become U+FFFD."""
     left = {span: list(of_span) for span, of_span in slots.items()}
     pieces, end = [], 0
     for begin, span in sorted(places):

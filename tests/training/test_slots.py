@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keras_tfmr import SubwordTokenizer, TransformerConfig
 from keras_tfmr.text.spans import DEFAULT, SLOTS
 from training.command.disk import write_json
-from training.corpus.protect import PairProtection
+from training.corpus.slots import SlotInserter
 from training.data import encode
 from training.run.run_folder import RunFolder
 from training.settings.init_from import Start
@@ -26,7 +26,7 @@ TEXTS = st.lists(st.sampled_from([*SPANS, *SPANS, "Tom", "cão", "3.5", "é", ",
 @hypothesis.example(["`c`"] * 17 + [SLOTS[3]], ["`c`"] * 17 + [SLOTS[3]], 0)  # beyond all slots
 def test_slots_stand_for_what_both_sides_share(source, target, seed):
     """Word for word, because no span of these has a space."""
-    found = PairProtection(DEFAULT, seed)(" ".join(source), " ".join(target))
+    found = SlotInserter(DEFAULT, seed)(" ".join(source), " ".join(target))
     stands_for, order = [], []
     for before, after in zip((source, target), found, strict=True):
         words = dict(enumerate(before))
@@ -47,7 +47,7 @@ def test_slots_stand_for_what_both_sides_share(source, target, seed):
 
 
 def test_a_share_of_the_words_become_slots_and_all_slots_occur():
-    protect, used = PairProtection(DEFAULT, 1), collections.Counter()
+    protect, used = SlotInserter(DEFAULT, 1), collections.Counter()
     for i in range(4000):
         source, target = protect(f"Vi {i} e o gato Tom", f"I saw {i} and Tom the cat")
         used.update(char for char in source if char in SLOTS)
