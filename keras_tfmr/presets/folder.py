@@ -65,7 +65,8 @@ class PresetFolder:
         """
         entries = self.read_config()["tokenizers"]
         source, target = (self._checked(side, entries.get(side)) for side in SIDES)
-        if not all((self.path / entry.get("file", "")).exists() for entry in (source, target)):
+        files = [self.path / entry["file"] for entry in (source, target) if "file" in entry]
+        if not all(file.exists() for file in files):
             return None
         first = self._tokenizer(source)
         return first, first if target == source else self._tokenizer(target)

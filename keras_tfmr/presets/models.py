@@ -29,17 +29,19 @@ def entry_of(model: keras.Model) -> dict[str, Any]:
     The config of a ready model is enough only if a new model of it has the same layers. They differ
     if some were frozen, for example, since the model was made.
     """
-    if isinstance(model, RecurrentTranslator):
-        ready = ready_entry(type(model), model.config)
-    elif getattr(model, "config", None) is None:
+    config, arguments = getattr(model, "config", None), {"name": model.name}
+    if config is None:
         return keras_entry(model)
+    if isinstance(model, RecurrentTranslator):
+        made_by = type(model)
     elif isinstance(model, models.TranslationModel):
-        ready = ready_entry(models.Transformer, model.config)
+        made_by = models.Transformer
     elif isinstance(model, models.LanguageModel):
-        ready = ready_entry(models.TransformerLanguageModel, model.config)
+        made_by = models.TransformerLanguageModel
     else:
-        num_classes = model.output_shape[-1]
-        ready = ready_entry(models.TransformerClassifier, model.config, num_classes=num_classes)
+        made_by = models.TransformerClassifier
+        arguments["num_classes"] = model.output_shape[-1]
+    ready = ready_entry(made_by, config, **arguments)
     if _layers(model_of(ready)) == _layers(model):
         return ready
     return keras_entry(model)

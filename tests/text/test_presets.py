@@ -4,11 +4,22 @@ import functools
 import json
 import re
 
+import keras
 import numpy as np
 import pytest
 from marian_models import write_published
 from own_models import of_ids
-from text_models import KINDS, LINES, Plain, classifier, tiny, tiny_translator, tokenizer, write_run
+from text_models import (
+    KINDS,
+    LABELS,
+    LINES,
+    Plain,
+    classifier,
+    tiny,
+    tiny_translator,
+    tokenizer,
+    write_run,
+)
 
 from keras_tfmr import Classifier, Transformer, Translator
 from keras_tfmr.errors import ExportError, PresetError
@@ -23,14 +34,22 @@ GREEDY = {"num_beams": 1, "num_return_sequences": 1}  # is traced in less time
 def recurrent():
     size = tokenizer().vocab_size
     config = RNNSearchConfig.preset("tiny", source_vocab=size, target_vocab=size)
-    return tiny_translator(RNNSearchModel(config), **GREEDY)
+    return tiny_translator(RNNSearchModel(config, name="a_name"), **GREEDY)
 
 
 def own():
     return tiny_translator(of_ids(tokenizer().vocab_size), kind=Plain, **GREEDY)
 
 
-MODELS = {**KINDS, "recurrent": recurrent, "own": own}
+def of_keras():
+    """A classifier of Keras's own model class, which has no config."""
+    ready = classifier().model
+    x = keras.layers.Dense(len(LABELS))(ready.get_layer("mean").output)
+    return Classifier(keras.Model(ready.inputs, x, name="a_name"), tokenizer(), LABELS)
+
+
+CI = {"recurrent": recurrent, "own": own, "of Keras": of_keras}
+MODELS = {**KINDS, **CI}
 
 
 def answers(model):
@@ -40,7 +59,7 @@ def answers(model):
 
 
 @pytest.mark.parametrize(
-    "name", [*KINDS, *(pytest.param(name, marks=pytest.mark.ci) for name in ("recurrent", "own"))]
+    "name", [*KINDS, *(pytest.param(name, marks=pytest.mark.ci) for name in CI)]
 )
 def test_what_is_saved_answers_as_before(name, tmp_path):
     model = MODELS[name]()
@@ -51,6 +70,7 @@ def test_what_is_saved_answers_as_before(name, tmp_path):
     assert found.texts == ["Uma frase.", "Outra frase."]
     assert answers(found) == answers(model)
     assert type(found) is type(model) and found.get_config() == model.get_config()
+    assert type(found.model) is type(model.model) and found.model.name == model.model.name
     with pytest.raises(ExportError, match="is not empty"):
         classifier().save_to_preset(path)
     fresh = type(found).from_preset(path, load_weights=False)

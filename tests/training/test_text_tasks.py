@@ -227,7 +227,7 @@ def test_a_start_gives_subwords_and_encoder_to_other_labels(runs, tmp_path, caps
         for weight, other in zip(*weights, strict=True):
             np.testing.assert_allclose(weight.numpy(), other.numpy(), atol=1e-7)
     for task, start, said in (
-        ("language", "classify", "can begin from one of language. Received: --init_from"),
+        ("language", "classify", "can begin from a keras_tfmr>Completer. Received: --init_from"),
         ("classify", "none", "Cannot read"),
     ):
         with pytest.raises(SystemExit):
