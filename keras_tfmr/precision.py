@@ -41,8 +41,7 @@ def copy_of(model, precision):
 
     copy = keras.models.clone_model(model, clone_function=layer_copy)
     if type(copy) is not type(model):  # a model of keras_tfmr.recurrent, which is built from sizes
-        config = {**model.get_config(), "dtype": precision, "inside": {}}
-        copy = type(model).from_config(config)
+        copy = type(model).from_config(in_policy(model.get_config(), precision))
     if hasattr(model, "config"):
         copy.config = model.config
     values = merged_weights(model)
@@ -53,10 +52,11 @@ def copy_of(model, precision):
 
 def in_policy(config, precision):
     """The config of a layer, and of the layers in it, with a dtype policy and without LoRA."""
-    lora = ("lora_rank", "lora_alpha", "inside")  # inside: of the layers inside our layers
-    config = {key: value for key, value in config.items() if key not in lora}
+    config = {key: value for key, value in config.items() if not key.startswith("lora_")}
     for key, value in config.items():
-        if isinstance(value, dict) and isinstance(value.get("config"), dict):  # another layer
+        if key == "inside":  # our layers state those inside them
+            config[key] = {name: in_policy(change, precision) for name, change in value.items()}
+        elif isinstance(value, dict) and isinstance(value.get("config"), dict):  # another layer
             config[key] = {**value, "config": in_policy(value["config"], precision)}
     return {**config, "dtype": precision} if "dtype" in config else config
 

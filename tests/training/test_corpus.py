@@ -91,7 +91,11 @@ def damaged():
         ("a.tsv", "a\tb\nc\td\0e\n", r"line 2: not text, it holds a NUL character: 'd\\x00e'"),
         ("a.jsonl", '{"pt": "a", "en": "\\u0000"}\n', "line 1: not text, it holds a NUL"),
         ("a.jsonl", '{"pt": "a", "en": 5}\n', r"line 1: expected texts. Received: \['a', 5\]"),
-        ("a.csv", "pt,de,id\na,b,c\n", "line 2: expected two columns, or --languages.*: pt, de, id"),
+        (
+            "a.csv",
+            "pt,de,id\na,b,c\n",
+            "line 2: expected two columns, or --languages.*: pt, de, id",
+        ),
         ("a.jsonl", '{"pt": "a", "en": "b"}\n{', "line 2: not JSON"),
         ("a.jsonl", '["a", "b"]', r'line 1: expected an object, .* Received: \["a", "b"\]'),
         ("a.jsonl", '{"pt": "a", "en": "b"}\n{"pt": "c"}', "line 2: expected two columns.*: pt"),
