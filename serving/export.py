@@ -25,7 +25,7 @@ OF_PRESET = (
 # Those without an effect on a format of others.
 OF_SAVED_MODEL = (
     "precision", "calibrate", "max_new_tokens", "languages", "abbreviations", "language",
-    "no_check",
+    "warm_up", "no_check",
 )  # fmt: skip
 
 
@@ -73,6 +73,9 @@ def parse_arguments(arguments=None):
     parser.add_argument("--protect", nargs="+", metavar="NAME",
         help="spans to leave untranslated: names such as url and code, RE2 patterns, or none "
         "(default: the preset's)")
+    parser.add_argument("--warm_up", nargs="+", metavar="NAME",
+        help="signatures that a server warms up before it serves (default: translate and "
+        "translate_nbest; classify; complete and complete_greedily)")
     parser.add_argument("--no_check", action="store_true", help="do not load and query the result")
     # fmt: on
     options = parser.parse_args(arguments)
@@ -121,6 +124,7 @@ def export(options):
         format=options.format,
         precision=options.precision,
         texts=texts,
+        warm_up=options.warm_up,
         check=not options.no_check,
     )
 

@@ -20,6 +20,17 @@ LINES = (
     "The black cat sleeps on the table.",
     "I do not know what to say.",
 )
+# Difficult texts, which a model must answer without changing the answers for other texts.
+ADVERSARIAL = (
+    b"",
+    b" \t\n",
+    "Olá 👋🏽 👨‍👩‍👧‍👦!".encode(),
+    b"Abra `a  b` em https://example.org/c, {nome}!",
+    "مرحبا بالعالم".encode(),
+    b"\xff\xfe caf\xe9 \xf0\x9f",
+    b"nulo \x00 e \x07 sino",
+    b"palavra " * 6250,  # 50,000 characters
+)
 LABELS = ["statement", "question", "exclamação"]
 
 

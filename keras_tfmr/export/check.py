@@ -128,19 +128,31 @@ def _problem(node, served):
 
 
 def differences(session: SavedSession, case: Case, tolerance: float) -> list[str]:
-    """Where a session's answer differs from the known one; texts must be equal."""
-    name, inputs, known = case
+    """Where a session's answer differs from the known one."""
+    name, inputs, _ = case
     try:
         found = session.run(name, inputs)
     except Exception as error:  # any error of a kernel is a problem to report
         return [f"signature {name} fails: {first_lines(error)}"]
-    if missing := sorted(known.keys() - found.keys()):
+    return unlike((name, inputs, found), case, tolerance, "in process")
+
+
+def unlike(found: Case, known: Case, tolerance: float, where: str) -> list[str]:
+    """Where two answers to a request differ; texts must be equal.
+
+    Args:
+        found, known: The request with each answer.
+        tolerance: The greatest difference of a float.
+        where: What gave the known answer, such as "in process".
+    """
+    (name, _, outputs), (*_, expected) = found, known
+    if missing := sorted(expected.keys() - outputs.keys()):
         return [f"signature {name} has no output {', '.join(missing)}"]
     return [
-        f"signature {name}: output {alias} is {_short(found[alias])}, but in process it is "
-        f"{_short(known[alias])}"
-        for alias in known
-        if not _same(found[alias], known[alias], tolerance)
+        f"signature {name}: output {alias} is {_short(outputs[alias])}, but {where} it is "
+        f"{_short(expected[alias])}"
+        for alias in expected
+        if not _same(outputs[alias], expected[alias], tolerance)
     ]
 
 

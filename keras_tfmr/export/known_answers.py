@@ -1,7 +1,7 @@
 """Requests to an export: with the answers of its text model, for its check; and for its warm-up."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,39 +22,52 @@ TEXTS = (
     "Não sei.",
 )
 
-# Difficult texts, which a model must answer without changing the answers for other texts.
-ADVERSARIAL = (
-    b"",
-    b" \t\n",
-    "Olá 👋🏽 👨‍👩‍👧‍👦!".encode(),
-    b"Abra `a  b` em https://example.org/c, {nome}!",
-    "مرحبا بالعالم".encode(),
-    b"\xff\xfe caf\xe9 \xf0\x9f",
-    b"nulo \x00 e \x07 sino",
-    b"palavra " * 6250,  # 50,000 characters
+# Two sentences, spans, an emoji, and bytes that are not UTF-8: the branches that graphs have.
+TEXT = (
+    "Não sei. Abra `a  b` em https://example.org/c, {nome}! Olá 👋🏽, ".encode() + b"caf\xe9 \x00."
 )
 
 
-def cases(text_model: Any) -> list[Case]:
+def cases(text_model: Any, texts: Sequence[bytes] = (TEXT,)) -> list[Case]:
     """Requests for every signature of a `TextModel`, with the answers that it gives in process."""
-    plain = [text.encode() for text in TEXTS]
-    rounded, found = precision_of(text_model.model) != "float32", []
-    for name, function in text_model.signatures.items():
-        # Translations of nonsense are so close in score that rounding decides among them.
-        adversarial = ADVERSARIAL if name == text_model.default and not rounded else ()
-        inputs = request_of(text_model, name, [*plain, *adversarial])
-        # Optimising a signature takes seconds, more than a few answers gain from it.
-        with compat.unoptimized_functions():
-            outputs = function(*map(tf.constant, inputs.values()))
-        if rounded and text_model.declared[name].searched:
-            outputs = {}
-        found.append((name, inputs, {alias: x.numpy() for alias, x in outputs.items()}))
-    return found
+    return [case(text_model, name, texts) for name in text_model.signatures]
 
 
-def warm_ups(text_model: Any, texts: Sequence[Text]) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """Requests for `warmup.write`: every signature and batch size, the default signature first."""
-    names = sorted(text_model.signatures, key=lambda name: name != text_model.default)
+def case(text_model: Any, name: str, texts: Sequence[bytes] = (TEXT,)) -> Case:
+    """A request for one signature, with the answer that a `TextModel` gives in process.
+
+    Among translations of nonsense, rounding decides. What a search finds with a rounded model is
+    therefore left out.
+    """
+    inputs = request_of(text_model, name, texts)
+    # Optimising a signature takes seconds, more than a few answers gain from it.
+    with compat.unoptimized_functions():
+        outputs = text_model.signatures[name](*map(tf.constant, inputs.values()))
+    if precision_of(text_model.model) != "float32" and text_model.declared[name].searched:
+        outputs = {}
+    return name, inputs, {alias: value.numpy() for alias, value in outputs.items()}
+
+
+def warm_ups(
+    text_model: Any, names: Iterable[str] | None, texts: Sequence[Text]
+) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """Requests for `warmup.write`: some signatures, in every size of batch.
+
+    Args:
+        text_model: The `TextModel`.
+        names: The signatures' names; None for those that servers are asked most.
+        texts: What the requests are made of.
+
+    Raises:
+        ValueError: If the model has no signature of a name.
+    """
+    served = [name for name in text_model.signatures if text_model.declared[name].warmed_up]
+    names = served if names is None else list(names)
+    if unknown := [name for name in names if name not in text_model.signatures]:
+        raise ValueError(
+            f"Expected signatures to warm up of {', '.join(text_model.signatures)}. Received: "
+            f"{', '.join(map(repr, unknown))}"
+        )
     rows = [[texts[i % len(texts)] for i in range(batch)] for batch in BATCHES]
     return [(name, request_of(text_model, name, batch)) for name in names for batch in rows]
 

@@ -14,7 +14,7 @@ from keras_tfmr import _files, compat
 from keras_tfmr.config import PACKAGES, versions
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export import batching, calibration, known_answers, warmup
-from keras_tfmr.export.check import problems_in_new_process
+from keras_tfmr.export.check import problems_in_new_process, unlike
 from keras_tfmr.export.ctranslate2 import write_ctranslate2
 from keras_tfmr.export.marian_mt import write_marian_mt
 from keras_tfmr.precision import precision_of
@@ -34,6 +34,7 @@ def export(
     format: str,
     precision: str | None,
     texts: Iterable[Text] | None,
+    warm_up: Iterable[str] | None,
     check: bool,
 ) -> pathlib.Path:
     """Writes a text model in a format: see `TextModel.export`."""
@@ -42,8 +43,12 @@ def export(
         raise ValueError(f"Expected a format of {known}. Received: {format!r}")
     _files.check_folder(directory, empty=format != "saved_model")
     if format == "saved_model":
-        return write_saved_model(text_model, pathlib.Path(directory), precision, texts, check)
-    given = {"precision": precision, "texts": texts, "check": None if check else check}
+        directory = pathlib.Path(directory)
+        return write_saved_model(text_model, directory, precision, texts, warm_up, check)
+    given = {
+        "precision": precision, "texts": texts, "warm_up": warm_up,
+        "check": None if check else check,
+    }  # fmt: skip
     if useless := [name for name, value in given.items() if value is not None]:
         raise ValueError(f"{useless[0]} has no effect on the format {format!r}")
     if format not in text_model.formats:
@@ -60,6 +65,7 @@ def write_saved_model(
     directory: pathlib.Path,
     precision: str | None,
     texts: Iterable[Text] | None,
+    warm_up: Iterable[str] | None,
     checked: bool,
 ) -> pathlib.Path:
     """Writes the next version of a SavedModel."""
@@ -82,17 +88,17 @@ def write_saved_model(
     functions = {
         name: function.get_concrete_function() for name, function in served.signatures.items()
     }
-    warm_ups = known_answers.warm_ups(served, texts[:WARM_UP] or known_answers.TEXTS)
-    cases = known_answers.cases(trained) if checked else ()
+    warm_ups = known_answers.warm_ups(served, warm_up, texts[:WARM_UP] or known_answers.TEXTS)
+    cases = known_answers.cases(served) if checked else []
+    problems = _strays(trained, cases) if precision == "float32" else []
     with _files.writing(directory), _files.unfinished(directory) as folder:
         _save(served, functions, folder)
         warmup.write(folder, warm_ups)
         batching.write(folder)
         text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
         (folder / METADATA_FILE).write_text(text + "\n", encoding="utf-8")
-        problems = []
         if checked:
-            problems = problems_in_new_process(folder, cases, _TOLERANCE[precision])
+            problems += problems_in_new_process(folder, cases, _TOLERANCE[precision])
         if problems:
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise ExportError(f"The export would not serve and was not kept:{listed}")
@@ -116,6 +122,17 @@ def metadata_of(
         "examples": [text for text in examples if isinstance(text, str)],
         "run": record,
     }
+
+
+def _strays(trained, cases):
+    """Where the default signature's answer is not that of the model's own layers: a list."""
+    tolerance, where = _TOLERANCE["float32"], "by the model's own layers"
+    return [
+        problem
+        for found in cases
+        if found[0] == trained.default
+        for problem in unlike(found, known_answers.case(trained, found[0]), tolerance, where)
+    ]
 
 
 class _Servable(tf.Module):

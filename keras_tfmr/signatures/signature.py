@@ -28,6 +28,7 @@ class Signature(Generic[Answer]):
         inputs: {name: dtype} of the inputs, the first of which is the texts. Each is `[batch]`:
             TensorFlow Serving batches requests only if they differ in this dimension alone.
         optional: Further outputs, which not every model has; `()` stands for a missing one.
+        warmed_up: Whether exports warm servers up for it, unless they are told other signatures.
         searched: Whether the answer is the best of several, which rounding can change completely.
         method: TensorFlow Serving's method: "predict", "classify" or "regress".
 
@@ -40,6 +41,7 @@ class Signature(Generic[Answer]):
     answer: Callable[..., Answer] | None = None
     inputs: Mapping[str, str] = field(default_factory=lambda: {"text": "string"})
     optional: tuple[str, ...] = ()
+    warmed_up: bool = False
     searched: bool = False
     method: str = "predict"
 
@@ -89,10 +91,18 @@ def _classification(label, labels, probabilities, truncated):
 
 
 TRANSLATE = Signature(
-    "translate", ("translation", "score", "truncated"), answers.Translation, searched=True
+    "translate",
+    ("translation", "score", "truncated"),
+    answers.Translation,
+    warmed_up=True,
+    searched=True,
 )
 TRANSLATE_NBEST = Signature(
-    "translate_nbest", ("translations", "scores", "truncated"), _hypotheses, searched=True
+    "translate_nbest",
+    ("translations", "scores", "truncated"),
+    _hypotheses,
+    warmed_up=True,
+    searched=True,
 )
 TRANSLATE_DOCUMENT = Signature(
     "translate_document",
@@ -119,7 +129,11 @@ EXPLAIN = Signature(
     searched=True,
 )
 CLASSIFY = Signature(
-    "classify", ("label", "labels", "probabilities", "truncated"), _classification, searched=True
+    "classify",
+    ("label", "labels", "probabilities", "truncated"),
+    _classification,
+    warmed_up=True,
+    searched=True,
 )
 COMPLETION = ("text", "log_prob", "tokens", "finished", "truncated")
 COMPLETE = Signature(
@@ -130,6 +144,7 @@ COMPLETE = Signature(
         "prompt": "string", "length": "int32", "temperature": "float32", "top_k": "int32",
         "top_p": "float32", "seed": "int64",
     },
+    warmed_up=True,
     searched=True,
 )  # fmt: skip
 COMPLETE_GREEDILY = Signature(
@@ -137,6 +152,7 @@ COMPLETE_GREEDILY = Signature(
     COMPLETION,
     answers.Completion,
     inputs={"prompt": "string"},
+    warmed_up=True,
     searched=True,
 )
 LOG_PROB = Signature("log_prob", LIKELIHOOD, answers.Likelihood)

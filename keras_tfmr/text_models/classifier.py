@@ -13,7 +13,7 @@ from keras_tfmr.signatures.signature import CLASSIFY, CLASSIFY_EXAMPLES, REGRESS
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.tokenizer import Tokenizer
-from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, texts_of, traced
+from keras_tfmr.text_models.text_model import BATCH, TextModel, texts_of, traced
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -125,7 +125,7 @@ class Classifier(TextModel):
         """Strings [batch] -> float32 [batch, classes], bool [batch]."""
         text = tf.ensure_shape(text, [None])
         ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
-        return self._model(at_least_one(ids))[: tf.size(text)], truncated
+        return self._model(ids), truncated
 
 
 def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:

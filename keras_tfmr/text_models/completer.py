@@ -17,7 +17,6 @@ from keras_tfmr.text.tokenizer import Tokenizer, most_characters, valid_utf8
 from keras_tfmr.text_models.text_model import (
     BATCH,
     TextModel,
-    at_least_one,
     shifted,
     texts_of,
     traced,
@@ -139,7 +138,7 @@ class Completer(TextModel):
         ids, _ = self.tokenizer.encode_truncated(
             tf.constant([utf8(text) for text in texts]), self.max_length
         )
-        return [shifted(at_least_one(ids), self.tokenizer.bos_id)]
+        return [shifted(ids, self.tokenizer.bos_id)]
 
     def _complete(self, prompt, length, temperature, top_k, top_p, seed):
         """Prompts string [batch], and options for each -> their continuations.
@@ -151,15 +150,12 @@ class Completer(TextModel):
         `top_k` of 0 or less draws from all tokens, and a `top_p` of 0 or less from the most
         probable one.
         """
-        options = {
-            "length": length, "temperature": temperature, "top_k": top_k, "top_p": top_p,
-            "seed": seed,
-        }  # fmt: skip
-        for name, value in options.items():
-            size = tf.size(tf.ensure_shape(value, [None]))
-            tf.debugging.assert_equal(
-                size, tf.size(prompt), f"prompt and {name} must have the same batch size"
-            )
+        options = (length, temperature, top_k, top_p, seed)
+        tf.debugging.assert_equal(
+            tf.stack([tf.size(tf.ensure_shape(option, [None])) for option in options]),
+            tf.size(prompt),
+            "prompt, length, temperature, top_k, top_p and seed must have the same batch size",
+        )
         width = self.max_new_tokens
         noise = tf.map_fn(
             lambda number: tf.random.stateless_uniform([width], tf.stack([number, 0])),
@@ -261,7 +257,7 @@ class Completer(TextModel):
         )
         truncated = (before > 0) | (pieces.row_lengths() > self.max_length)
         ids = pieces[:, -self.max_length :].to_tensor(self.tokenizer.pad_id)
-        return at_least_one(ids), truncated
+        return _at_least_one(ids), truncated
 
     def _continued(self, new_ids, prompted):
         """The text of new tokens, with the space after the prompt if there is one."""
@@ -277,15 +273,22 @@ class Completer(TextModel):
         """
         text = tf.ensure_shape(text, [None])
         ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
-        ids = at_least_one(ids)
         fed_ids = shifted(ids, self.tokenizer.bos_id)
         log_prob, tokens = decoding.score(self.model(fed_ids, training=False), ids)
-        rows = tf.size(text)
-        return {"log_prob": log_prob[:rows], "tokens": tokens[:rows], "truncated": truncated}
+        return {"log_prob": log_prob, "tokens": tokens, "truncated": truncated}
 
     def _regress_examples(self, inputs):
         """Examples [batch] -> `outputs` float32 [batch], the `log_prob` of their texts.
 
         For TensorFlow Serving's Regress.
         """
-        return {"outputs": self._log_prob(texts_of(inputs))["log_prob"]}
+        return {"outputs": self.signatures[LOG_PROB.name](texts_of(inputs))["log_prob"]}
+
+
+def _at_least_one(ids):
+    """Ids [rows, length], with a row and a column of padding if there was none.
+
+    The search after prompts begins at the shortest of them.
+    """
+    shape = tf.shape(ids)
+    return tf.pad(ids, [[0, tf.cast(shape[i] == 0, tf.int32)] for i in range(2)])

@@ -124,6 +124,7 @@ class TextModel(abc.ABC):
         format: str = "saved_model",
         precision: str | None = None,
         texts: Iterable[Text] | None = None,
+        warm_up: Iterable[str] | None = None,
         check: bool = True,
     ) -> pathlib.Path:
         """Writes the model for TensorFlow Serving, with everything that a server needs.
@@ -147,6 +148,10 @@ class TextModel(abc.ABC):
             texts: Texts like those of real requests, a few hundred: to warm a server up with, and
                 for int8 to find the ranges of products with and to compare the answers with those
                 in float32. By default those of the preset, else sentences in its language.
+            warm_up: Names of the signatures that a server warms up before it serves: each then
+                answers its first request as fast as the others, and takes a second of the server's
+                start. By default those that servers are asked most: `translate` and
+                `translate_nbest`, `classify`, or `complete` and `complete_greedily`.
             check: Whether a new process loads and queries the result before it appears.
 
         Returns:
@@ -157,9 +162,10 @@ class TextModel(abc.ABC):
                 answers in int8 stray from those in float32, or the check finds a problem; nothing
                 is left behind.
             ValueError: If the model does not have the precision, such as a classifier int8, there
-                are no texts for int8, or an option has no effect on the format.
+                are no texts for int8, there is no signature of a name to warm up, or an option has
+                no effect on the format.
         """
-        return write.export(self, directory, format, precision, texts, check)
+        return write.export(self, directory, format, precision, texts, warm_up, check)
 
     def _serve(self, *served: tuple[Signature[Any], Callable]) -> None:
         """Makes a graph function for each pair of a signature and its method; the first is default.
@@ -318,15 +324,6 @@ def texts_of(examples: tf.Tensor) -> tf.Tensor:
     """
     features = {"text": tf.io.FixedLenFeature([], tf.string)}
     return tf.io.parse_example(tf.ensure_shape(examples, [None]), features)["text"]
-
-
-def at_least_one(ids: tf.Tensor) -> tf.Tensor:
-    """Ids [rows, length], with a row and a column of padding if there was none.
-
-    The layers then never see an empty batch.
-    """
-    shape = tf.shape(ids)
-    return tf.pad(ids, [[0, tf.cast(shape[i] == 0, tf.int32)] for i in range(2)])
 
 
 def shifted(ids: Any, bos_id: int) -> Any:

@@ -20,7 +20,7 @@ from keras_tfmr.text.terms import parted, with_terms
 from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
 from keras_tfmr.text_models.attention import attention_outputs
 from keras_tfmr.text_models.document import translated_document
-from keras_tfmr.text_models.text_model import BATCH, TextModel, at_least_one, shifted, traced
+from keras_tfmr.text_models.text_model import BATCH, TextModel, shifted, traced
 
 DECODING = tuple(DecodingConfig().to_dict())  # the names of its fields, which are options too
 
@@ -247,7 +247,7 @@ class Translator(TextModel):
             target = self.target_tokenizer
             translations = target.decode(result.ids[:, 0])
             target_ids, _ = target.encode_truncated(translations, self.config.max_length)
-            inputs.append([source_ids, shifted(at_least_one(target_ids), target.bos_id)])
+            inputs.append([source_ids, shifted(target_ids, target.bos_id)])
         return inputs
 
     def _translate(self, text):

@@ -4,7 +4,15 @@ import batching
 import numpy as np
 import pytest
 import tensorflow as tf
-from text_models import LINES, classifier, completer, tiny, tiny_translator, tokenizer
+from text_models import (
+    ADVERSARIAL,
+    LINES,
+    classifier,
+    completer,
+    tiny,
+    tiny_translator,
+    tokenizer,
+)
 
 from keras_tfmr import Transformer
 from keras_tfmr.export import known_answers
@@ -40,7 +48,7 @@ def requests_of(model, signature):
     """Requests of all sizes, and one of difficult texts."""
     lines = [LINES[n % len(LINES)].encode() for n in range(sum(SIZES))]
     texts = [lines[end - size : end] for size, end in zip(SIZES, np.cumsum(SIZES), strict=True)]
-    texts.insert(2, known_answers.ADVERSARIAL)
+    texts.insert(2, ADVERSARIAL)
     requests = [known_answers.request_of(model, signature, each) for each in texts]
     for inputs in requests:
         if "terms" in inputs:

@@ -13,11 +13,19 @@ import pytest
 import tensorflow as tf
 from helpers import full_disk
 from tensorflow.core.protobuf import config_pb2
-from text_models import LINES, Plain, classifier, tiny_translator, tokenizer, write_run
+from text_models import (
+    ADVERSARIAL,
+    LINES,
+    Plain,
+    classifier,
+    tiny_translator,
+    tokenizer,
+    write_run,
+)
 
 from keras_tfmr import Translator, _files, compat
 from keras_tfmr.errors import ExportError
-from keras_tfmr.export import known_answers, warmup, write
+from keras_tfmr.export import check, known_answers, warmup, write
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.faster import int8
 from keras_tfmr.presets.folder import PresetFolder
@@ -117,6 +125,36 @@ def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, ses
     assert not [node.op for _, node in nodes if "Xla" in node.op], "they need XLA outside it, too"
 
 
+# The most nodes that a signature runs, with the functions that it calls. A server takes half a
+# second for 1,000 of them before the first answer, and 10 MB of memory.
+NODES = {
+    "translate": 1050, "translate_nbest": 1060, "translate_document": 1330,
+    "translate_with_terms": 1260, "score": 700, "explain": 1450,
+}  # fmt: skip
+
+
+@pytest.mark.ci
+def test_signatures_have_few_nodes(session):
+    """The same on every machine, and for any width of the model."""
+    graph = session.meta_graph.graph_def
+    functions = {function.signature.name: function.node_def for function in graph.library.function}
+    calls = {node.name: node for node in graph.node}
+
+    def count(nodes, seen):
+        total = len(nodes)
+        for node in nodes:
+            for name in {attribute.func.name for attribute in node.attr.values()} - seen - {""}:
+                seen.add(name)
+                total += count(functions[name], seen)
+        return total
+
+    found = {}
+    for name in NODES:
+        output = next(iter(session.signatures[name].outputs.values())).name
+        found[name] = count([calls[output.split(":")[0]]], set())
+    assert all(found[name] <= most for name, most in NODES.items()), found
+
+
 @pytest.mark.ci
 def test_loops_run_whole(version, optimized):
     """Unless told not to, a session lowers a loop to `Merge` and others."""
@@ -148,6 +186,36 @@ def test_a_failing_check_leaves_nothing_behind(tmp_path, monkeypatch):
         path = translator.export(tmp_path, texts=blank)
         assert path == tmp_path / str(number)
         assert (path / warmup.FILE).stat().st_size > 0, "blank texts do not warm up"
+
+
+@pytest.mark.ci
+def test_every_signature_answers_as_the_layers_do(session, translator):
+    """The command's check compares `translate` alone with them."""
+    for case in known_answers.cases(translator, [*map(str.encode, LINES), *ADVERSARIAL]):
+        assert check.differences(session, case, tolerance=1e-3) == []
+
+
+def test_a_copy_that_strays_from_the_layers_is_refused(tmp_path, monkeypatch):
+    exact, other = classifier(), classifier()
+    other.model.set_weights([2 * weight for weight in other.model.get_weights()])
+    monkeypatch.setattr(exact, "for_decoding", lambda: other)
+    monkeypatch.setattr(write, "_save", lambda *given: None)
+    monkeypatch.setattr(write, "problems_in_new_process", lambda *_: [])
+    with pytest.raises(ExportError, match=r"output probabilities .* but by the model's own layers"):
+        exact.export(tmp_path)
+
+
+def test_servers_warm_up_what_they_are_asked_most():
+    translator = tiny_translator()
+    for names, expected in (
+        (None, {"translate", "translate_nbest"}),
+        (["explain", "score"], {"explain", "score"}),
+        ([], set()),
+    ):
+        asked = known_answers.warm_ups(translator, names, LINES)
+        assert {name for name, _ in asked} == expected
+    with pytest.raises(ValueError, match=r"of translate, .*explain\. Received: 'classify'"):
+        known_answers.warm_ups(translator, ["classify"], LINES)
 
 
 def test_what_cannot_be_written_is_one_error_and_leaves_nothing(tmp_path):

@@ -139,7 +139,7 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path):
     with SavedSession(path) as session:
         found = session.run("translate", {"text": np.array([x.encode() for x in LINES], object)})
         here = translator.for_decoding("int8", LINES)
-        for case in known_answers.cases(here):
+        for case in known_answers.cases(here, [line.encode() for line in LINES]):
             assert check.differences(session, case, tolerance=1e-3) == []
     assert [text.decode() for text in found["translation"]] == here.translate(LINES)
 

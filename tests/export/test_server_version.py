@@ -46,4 +46,5 @@ def test_it_answers_as_in_this_process(kind, precision, server_python, tmp_path,
     if precision == "int8":
         translator = translator.for_decoding("int8", LINES)
     monkeypatch.setattr(sys, "executable", server_python)
-    assert problems_in_new_process(path, known_answers.cases(translator)) == []
+    cases = known_answers.cases(translator, [line.encode() for line in LINES])
+    assert problems_in_new_process(path, cases) == []

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from text_models import KINDS, LABELS, LINES, by_hand, classifier, tokenizer
+from text_models import ADVERSARIAL, KINDS, LABELS, LINES, by_hand, classifier, tokenizer
 
 from keras_tfmr import Classifier
-from keras_tfmr.export.known_answers import ADVERSARIAL, request_of
+from keras_tfmr.export.known_answers import request_of
 
 
 @pytest.fixture(scope="module")
