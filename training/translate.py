@@ -75,6 +75,8 @@ def parse_arguments(arguments=None):
     parser.add_argument("--protect", nargs="+", metavar="NAME",
         help="spans to leave untranslated: names such as url and code, RE2 patterns, or none "
         "(default: the preset's)")
+    parser.add_argument("--languages", nargs=2, metavar="CODE",
+        help="codes of source and target, as in pt en (default: the preset's)")
     parser.add_argument("--language", metavar="CODE",
         help="target language, if the model has several")
     parser.add_argument("--weights", metavar="FILE", type=Path,
@@ -170,6 +172,7 @@ def load(options):
         "length_penalty": options.length_penalty,
         "max_length": options.max_length,
         "max_source_length": options.max_source_length,
+        "languages": options.languages,
         "language": options.language,
         "protect": [] if options.protect == ["none"] else options.protect,
     }

@@ -49,7 +49,7 @@ class PresetFolder:
             raise PresetError(
                 f"{self.config} is not the config of a run or preset: expected the entries "
                 f"{', '.join(ENTRIES)}, found no {missing[0]}. Folders of earlier versions cannot "
-                "be loaded: train or import again, into another folder"
+                "be loaded: train or import again, into another folder, or delete this one"
             )
         return config
 

@@ -6,13 +6,12 @@ import keras
 import numpy as np
 import pytest
 from formulas import log_softmax
-from own_models import of_ids
 from text_models import LINES, Plain, tokenizer
 
-from keras_tfmr import TransformerConfig, Translator
+from keras_tfmr import TransformerConfig, Translator, layers
 from keras_tfmr.errors import ExportError, PresetError
 from keras_tfmr.finished import optimize_for_decoding
-from keras_tfmr.models import Transformer
+from keras_tfmr.models import Transformer, TranslationModel
 from keras_tfmr.text_models.text_model import shifted
 
 SIZE = tokenizer().vocab_size
@@ -182,17 +181,52 @@ def test_what_a_config_does_not_say_is_saved_too(change, tmp_path):
     check_marian(path, expected)
 
 
-def test_models_without_a_config_and_quantised_ones_are_refused(tmp_path):
-    own = Plain(of_ids(SIZE), tokenizer())
-    quantized = scrambled()
-    quantized.model.get_layer("encoder").layers[0].feed_forward.hidden_dense.quantize("int8")
-    with pytest.raises(PresetError, match="not quantised"):
-        quantized.save_to_preset(tmp_path / "preset")
+# Models of one's own with an option that a config states once for both sides, or not at all:
+# {name: options of the source's embedding, the encoder, the target's embedding, the decoder}.
+OWN = {
+    "rotary positions in the encoder only": (
+        {}, {"relative_positions": layers.RotaryPositions(8)}, {}, {}
+    ),
+    "an unscaled source": ({"scaled": False}, {}, {}, {}),
+    "a source without positions": ({"positions": layers.NoPositions()}, {}, {}, {}),
+    "another epsilon of qk_norm": (
+        {}, {"qk_norm": layers.LayerNormalization(0.1)}, {},
+        {"qk_norm": layers.LayerNormalization(0.01)},
+    ),
+    "another epsilon of the embedding's norm": (
+        {"norm": layers.LayerNormalization(0.1)}, {}, {"norm": layers.LayerNormalization(0.01)}, {}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [name if "rotary" in name else pytest.param(name, marks=pytest.mark.ci) for name in OWN]
+)
+def test_what_no_config_states_is_saved_as_it_is_and_refused_by_other_engines(name, tmp_path):
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "dff": 32}
+    of_source, of_encoder, of_target, of_decoder = OWN[name]
+    source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+    target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+    source = layers.PositionalEmbedding(SIZE, 16, **of_source, name="source_embedding")
+    target = layers.PositionalEmbedding(SIZE, 16, **of_target, name="target_embedding")
+    context = layers.Encoder(**sizes, **of_encoder, name="encoder")(source(source_ids))
+    x = layers.Decoder(**sizes, **of_decoder, name="decoder")(target(target_ids), context)
+    model = TranslationModel([source_ids, target_ids], target(x, reverse=True))
+    translator = Plain(model, tokenizer(), max_source_length=64)
+    found = Translator.from_preset(translator.save_to_preset(tmp_path / "preset")).model
+    np.testing.assert_allclose(logits(found), logits(model), atol=1e-5, rtol=1e-5)
     for format in ("transformers", "ctranslate2"):
-        for translator, said in (
-            (own, r"needs a model that Transformer\(config\) made.*a TranslationModel without one"),
-            (quantized, "needs weights that are not quantised"),
-        ):
-            with pytest.raises(ExportError, match=said):
-                translator.export(tmp_path / "exported", format=format)
+        with pytest.raises(ExportError, match=r"needs a model that Transformer\(config\) made"):
+            translator.export(tmp_path / "exported", format=format)
+
+
+def test_quantised_models_are_refused(tmp_path):
+    translator = scrambled()
+    dense = translator.model.get_layer("encoder").layers[0].feed_forward.hidden_dense
+    dense.quantize("int8")
+    with pytest.raises(PresetError, match="not quantised"):
+        translator.save_to_preset(tmp_path / "preset")
+    for format in ("transformers", "ctranslate2"):
+        with pytest.raises(ExportError, match="needs weights that are not quantised"):
+            translator.export(tmp_path / "exported", format=format)
     assert not any(tmp_path.iterdir())

@@ -30,8 +30,8 @@ class Start:
         self.settings = self.content.get("arguments", {})
         if "made_by" not in self.content["model"]:
             raise RunError(
-                f"{path} was not made by a ready function: a run can begin only from a model "
-                f"whose entry in {self.folder.config} has made_by"
+                f"{path} holds a model of somebody's own, or one with changed layers: a run can "
+                f"begin from a model that has made_by and config in {self.folder.config}"
             )
         self.config = self.content["model"]["config"]
         self.weights = self.folder.best
