@@ -33,31 +33,34 @@ def with_precision(model, precision):
     return copy_of(model, precision)
 
 
-def copy_of(model, precision):
+def copy_of(model, precision, merge_lora=True):
     """A copy of a model in a dtype policy, with weights of its own and LoRA merged into them."""
 
     def layer_copy(layer):
-        return type(layer).from_config(in_policy(layer.get_config(), precision))
+        return type(layer).from_config(in_policy(layer.get_config(), precision, merge_lora))
 
     copy = keras.models.clone_model(model, clone_function=layer_copy)
     if type(copy) is not type(model):  # a model of keras_tfmr.recurrent, which is built from sizes
-        copy = type(model).from_config(in_policy(model.get_config(), precision))
+        copy = type(model).from_config(in_policy(model.get_config(), precision, merge_lora))
     if hasattr(model, "config"):
         copy.config = model.config
-    values = merged_weights(model)
+    values = merged_weights(model) if merge_lora else {w.path: to_numpy(w) for w in model.weights}
     for weight in copy.weights:
         weight.assign(values[weight.path])
     return copy
 
 
-def in_policy(config, precision):
-    """The config of a layer, and of the layers in it, with a dtype policy and without LoRA."""
-    config = {key: value for key, value in config.items() if not key.startswith("lora_")}
+def in_policy(config, precision, merge_lora):
+    """The config of a layer, and of those in it, with a dtype policy; without LoRA if merged."""
+    lora = ("lora_rank", "lora_alpha") if merge_lora else ()
+    config = {key: value for key, value in config.items() if key not in lora}
     for key, value in config.items():
-        if key == "inside":  # our layers state those inside them
-            config[key] = {name: in_policy(change, precision) for name, change in value.items()}
+        if key == "inside":  # what was changed of layers inside this one, by their names
+            config[key] = {
+                name: in_policy(change, precision, merge_lora) for name, change in value.items()
+            }
         elif isinstance(value, dict) and isinstance(value.get("config"), dict):  # another layer
-            config[key] = {**value, "config": in_policy(value["config"], precision)}
+            config[key] = {**value, "config": in_policy(value["config"], precision, merge_lora)}
     return {**config, "dtype": precision} if "dtype" in config else config
 
 

@@ -178,6 +178,9 @@ class MultiHeadAttention(TransformerLayer):
         queries = queries * (1 / math.sqrt(self.key_dim))
         return rotated(queries, rotation), rotated(keys, rotation), values
 
+    def lora_layers(self) -> list[keras.layers.Layer]:
+        return [self.query_dense, self.value_dense]
+
     def _attend(self, queries, keys, values, bias, causal, training):
         """Attention of projected heads.
 

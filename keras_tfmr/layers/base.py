@@ -4,6 +4,8 @@ from typing import Any, Self
 
 import keras
 
+from keras_tfmr import _checks
+from keras_tfmr.compat import flatten_layers, layers_inside
 from keras_tfmr.config import Shape
 from keras_tfmr.layers.dense import Dense
 from keras_tfmr.layers.inside import change_inside, changes_inside
@@ -82,11 +84,50 @@ class TransformerLayer(MaskingLayer):
         """A `Dense` with this layer's options of weights."""
         return Dense(units, name=name, **self.shared_options())
 
+    def lora_layers(self) -> list[keras.layers.Layer]:
+        """The projections of this layer itself that `enable_lora` changes: those of attention."""
+        return []
+
+    def enable_lora(self, rank: int, lora_alpha: float | None = None) -> None:
+        """Freezes all inside this layer, and gives LoRA to queries and values of its attention.
+
+        Beside LoRA, the biases of these projections train.
+
+        Args:
+            rank: The rank of the changes, the r of the paper.
+            lora_alpha: The changes are multiplied by `lora_alpha / rank`; `rank` by default.
+
+        Raises:
+            ValueError: If the layer is not built, has no attention, or has LoRA already.
+
+        Reference: Hu et al. 2021, LoRA (arXiv 2106.09685), whose section 7.1 finds queries and
+        values the best place; KerasHub's `Backbone.enable_lora` has the same default.
+        """
+        enable_lora(self, rank, lora_alpha)
+
     def compute_output_shape(self, x_shape: Shape, context_shape: Shape | None = None) -> Any:
         return x_shape
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "use_bias": self.use_bias, **self.weight_options}
+
+
+def enable_lora(layer, rank, lora_alpha=None):
+    """See `TransformerLayer.enable_lora`; of a model too."""
+    rank = _checks.positive_int("rank", rank)
+    inside = [part for part in flatten_layers(layer) if isinstance(part, TransformerLayer)]
+    chosen = [dense for part in inside for dense in part.lora_layers()]
+    if not chosen or not layer.built:
+        raise ValueError(
+            "LoRA needs a layer with attention that is built: call it first. "
+            f"Received: {type(layer).__name__} {layer.name!r} with built={layer.built} and "
+            f"{len(chosen)} projections of queries and values"
+        )
+    for part in layers_inside(layer):
+        part.trainable = False
+    for dense in chosen:
+        dense.trainable = True
+        dense.enable_lora(rank, lora_alpha)
 
 
 serialize = keras.saving.serialize_keras_object

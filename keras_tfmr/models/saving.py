@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import keras
 
+from keras_tfmr.layers.base import enable_lora
 from keras_tfmr.models.transformer_config import TransformerConfig
 
 
@@ -32,6 +33,15 @@ class FunctionalModel(keras.Model):
         if any(layer.dtype_policy.name == "mixed_float16" for layer in self.layers):
             # `compile` scales the loss by this policy, which is else the global one.
             self.dtype_policy = "mixed_float16"
+
+    def enable_lora(self, rank: int, lora_alpha: float | None = None) -> None:
+        """Freezes the model, and gives LoRA to queries and values of all attention in it.
+
+        Compile it afterwards. Files, clones and presets keep LoRA; exports merge it.
+
+        The arguments and errors are those of `MultiHeadAttention.enable_lora`.
+        """
+        enable_lora(self, rank, lora_alpha)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -30,7 +30,7 @@ def save(text_model: Any, path: str | os.PathLike[str]) -> pathlib.Path:
 
 
 def _write(text_model, folder):
-    copy = copy_of(text_model.model, "float32")  # with LoRA merged into its weights
+    copy = copy_of(text_model.model, "float32", merge_lora=False)
     before, tokenizers = text_model.record.get("config", {}), text_model.sides()
     config = {"arguments": {}} | before
     config |= {

@@ -4,20 +4,25 @@ In files that a fresh process loads, and in clones; of Keras's models and of our
 """
 
 import warnings
+from functools import partial
 
 import keras
 import numpy as np
 import pytest
 from fresh_process import outputs_and_weights, weights_of
-from helpers import random, randomize, to_numpy
+from helpers import learning, random, randomize, to_numpy
 
-from keras_tfmr import recurrent
+from keras_tfmr import LabelSmoothedCrossEntropy, recurrent
 from keras_tfmr.layers import (
     CausalDecoder,
+    CrossAttention,
     Decoder,
     Encoder,
+    EncoderLayer,
+    FeedForward,
     LearnedPositions,
     LMHead,
+    MultiHeadAttention,
     PositionalEmbedding,
 )
 from keras_tfmr.models import TranslationModel
@@ -92,7 +97,7 @@ def recurrent_changes(model):
 
 
 CASES = {
-    f"{change.__name__} in {kind.__name__}": (lambda kind=kind: combined(kind), change)
+    f"{change.__name__} in {kind.__name__}": (partial(combined, kind), change)
     for kind in (keras.Model, TranslationModel)
     for change in (partly_frozen, quantized, of_all_kinds)
 } | {
@@ -119,6 +124,65 @@ def test_a_change_stays_in_files_and_clones(name, fresh, tmp_path):
     for found, wanted in zip(weights, changed, strict=True):
         np.testing.assert_array_equal(found[3], wanted[3])
     np.testing.assert_allclose(loaded, logits, atol=1e-5)
+
+
+# What makes a layer with attention, its inputs, and the number of its attentions.
+X = random(2, 3, 8)
+WITH_ATTENTION = {
+    "MultiHeadAttention": (partial(MultiHeadAttention, 2, 4), [X], 1),
+    "CrossAttention": (partial(CrossAttention, 2, 4), [X, X], 1),
+    "EncoderLayer": (partial(EncoderLayer, 8, 2, 16), [X], 1),
+    "Decoder": (partial(Decoder, **SIZES), [X, X], 2),
+    "TranslationModel": (partial(combined, TranslationModel), [[SOURCE, TARGET]], 4),
+}
+
+
+@pytest.mark.parametrize("name", WITH_ATTENTION)
+def test_lora_of_queries_and_values(name):
+    """As KerasHub's `Backbone.enable_lora`."""
+    make, inputs, count = WITH_ATTENTION[name]
+    layer = make()
+    before = to_numpy(layer(*inputs))
+    layer.enable_lora(2, lora_alpha=3)
+    np.testing.assert_allclose(layer(*inputs), before, atol=1e-6)
+    train = ["/".join(w.path.split("/")[-3:]) for w in layer.trainable_variables]
+    added = ("bias", "lora_kernel_a", "lora_kernel_b")
+    expected = [f"attention/{side}/{weight}" for side in ("query", "value") for weight in added]
+    if name == "MultiHeadAttention":  # whose own name Keras made
+        train = [f"attention/{'/'.join(each.split('/')[-2:])}" for each in train]
+    assert sorted(train) == sorted(expected * count)
+
+
+def test_lora_learns_before_and_after_a_file(tmp_path):
+    model = combined(TranslationModel)
+    model.enable_lora(2)
+    still = [to_numpy(weight) for weight in model.non_trainable_weights]
+    for path in ("first.keras", "second.keras"):
+        model.compile(keras.optimizers.SGD(0.1), LabelSmoothedCrossEntropy())
+        values = [to_numpy(weight) for weight in model.trainable_weights]
+        with learning():
+            model.train_on_batch([SOURCE, TARGET], TARGET)
+        model.save(tmp_path / path)
+        model = keras.models.load_model(tmp_path / path)
+        for weight, value in zip(model.trainable_weights, values, strict=True):
+            # The first product is with zeros, so that only one of them learns at first.
+            if path == "second.keras" or "lora_kernel_a" not in weight.name:
+                assert np.abs(to_numpy(weight) - value).max() > 0, weight.path
+        for weight, value in zip(model.non_trainable_weights, still, strict=True):
+            np.testing.assert_array_equal(weight, value)
+
+
+@pytest.mark.parametrize(
+    "make, rank, message",
+    [
+        (partial(EncoderLayer, 8, 2, 16), 2, "built.*Received: EncoderLayer.*built=False and 2"),
+        (partial(FeedForward, 8, 16), 2, "attention.*Received: FeedForward.* and 0 proj"),
+        (partial(combined, TranslationModel), 0, "rank=0"),
+    ],
+)
+def test_lora_where_there_can_be_none(make, rank, message):
+    with pytest.raises(ValueError, match=message):
+        make().enable_lora(rank)
 
 
 def test_a_layer_that_is_frozen_before_it_is_built_trains_nothing():
