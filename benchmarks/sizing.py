@@ -44,7 +44,9 @@ def served(models, texts, cells, seconds):
     begun = time.perf_counter()
     server = subprocess.Popen([sys.executable, script, *flags], stdout=subprocess.PIPE)
     try:
-        address = re.search(rb"gRPC on (\S+),", server.stdout.readline())[1].decode()
+        if not (found := re.search(rb"gRPC on (\S+),", server.stdout.readline())):
+            raise RuntimeError("the server did not start")
+        address = found[1].decode()
         with ServingClient(address, timeout=300, retry=False, batch_size=max(TEXTS)) as client:
             client.translate(texts[:1])
             ready = time.perf_counter() - begun

@@ -57,7 +57,7 @@ def requests_of(model, signature):
 
 
 def differing(found, alone, tolerance):
-    """bool [rows]: which answers differ but for padding to the longest of the batch."""
+    """bool [rows]: which answers differ, apart from padding to the longest of the batch."""
     differ = np.zeros(len(next(iter(alone.values()))), bool)
     for name in alone:
         pair = [found[name], alone[name]]
