@@ -77,6 +77,32 @@ def weights_made_trainable(layer):
     return layer._trainable_variables
 
 
+def operation_name(operation):
+    """The name of the function of `keras.ops` that an operation of a graph is, such as "Add".
+
+    The classes of these operations are private, and named as the functions; public classes would
+    replace this. "" for a layer.
+    """
+    import keras
+
+    return "" if isinstance(operation, keras.layers.Layer) else type(operation).__name__
+
+
+def forget_sizes(x, shape):
+    """`x`, of whose static shape TensorFlow only knows what `shape` has.
+
+    A loop of TensorFlow keeps the shapes that it begins with. `ops.while_loop` has no
+    `shape_invariants`, which would replace this.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow" or tuple(x.shape) == tuple(shape):
+        return x
+    import tensorflow as tf
+
+    return tf.raw_ops.PlaceholderWithDefault(input=x, shape=shape)
+
+
 def take(x, indices):
     """`ops.take(x, indices, axis=0)`, for indices that are not negative.
 

@@ -25,7 +25,7 @@ def with_precision(model, precision):
         raise ValueError(f"Expected a precision of {PRECISIONS}. Received: {precision!r}")
     if precision_of(model) == precision:
         return model
-    if not isinstance(model, keras.Model) or is_quantized(model):
+    if getattr(model, "precision", None) is not None or is_quantized(model):
         raise ValueError(
             "A model that is quantised or made to decode stays in its precision, "
             f"{precision_of(model)}. Received: precision={precision!r}"
@@ -66,7 +66,7 @@ def in_policy(config, precision, merge_lora):
 
 def precision_of(model):
     """The dtype policy of a model's layers, or "int8" if some have integer weights."""
-    if not isinstance(model, keras.Model):  # a finished model
+    if getattr(model, "precision", None) is not None:  # a finished model
         return model.precision
     if is_quantized(model):
         return "int8"

@@ -3,7 +3,16 @@
 import keras
 from helpers import random, random_ids, randomize
 
-from keras_tfmr.layers import Decoder, Encoder, LMHead, PositionalEmbedding
+from keras_tfmr.layers import (
+    CausalSelfAttention,
+    CrossAttention,
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    FeedForward,
+    LMHead,
+    PositionalEmbedding,
+)
 from keras_tfmr.models import TranslationModel
 
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "dff": 32}
@@ -30,18 +39,68 @@ def of_pictures(vocab=20):
     return randomized(TranslationModel([pictures, target_ids], LMHead(vocab)(x)))
 
 
+def of_layers(vocab=20):
+    """A chain of decoder layers, pre-norm, over a source whose mask they are given by Keras."""
+    source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+    target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+    context = Encoder(**SIZES, name="encoder")(PositionalEmbedding(vocab, 16)(source_ids))
+    x = PositionalEmbedding(vocab, 16)(target_ids)
+    for number in range(2):
+        x = DecoderLayer(16, 2, 32, norm_first=True, name=f"decoder_{number}")(x, context)
+    return randomized(TranslationModel([source_ids, target_ids], LMHead(vocab)(x)))
+
+
+def of_boxes(vocab=20):
+    """Figure 1 box by box, with a language ID, an adapter, and an output for a second loss."""
+    source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+    language = keras.Input((1,), dtype="int32", name="language")
+    target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+    embedding = PositionalEmbedding(vocab, 16)
+    context = Encoder(**SIZES, name="encoder")(embedding(source_ids))
+    x = keras.layers.Add()([embedding(target_ids), keras.layers.Embedding(3, 16)(language)])
+    x = CausalSelfAttention(num_heads=2, key_dim=8)(x)
+    x = CrossAttention(num_heads=2, key_dim=8)(x, context)
+    x = x + keras.layers.Dense(16, activation="gelu")(x)
+    x = FeedForward(d_model=16, dff=32)(x)
+    outputs = {"logits": embedding(x, reverse=True), "tags": keras.layers.Dense(5)(x)}
+    return randomized(TranslationModel([source_ids, language, target_ids], outputs))
+
+
+def of_two_contexts(vocab=20):
+    """Of a source text and a picture, to both of which each layer attends."""
+    source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+    picture = keras.Input((8, 8, 3), name="picture")
+    target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+    text = Encoder(**SIZES, name="encoder")(PositionalEmbedding(vocab, 16)(source_ids))
+    patches = keras.layers.Reshape((4, 16))(keras.layers.Conv2D(16, 4, 4)(picture))
+    x = PositionalEmbedding(vocab, 16)(target_ids)
+    x = DecoderLayer(16, 2, 32)(x, text)
+    x = CrossAttention(num_heads=2, key_dim=8)(x, patches)
+    return randomized(TranslationModel([source_ids, picture, target_ids], LMHead(vocab)(x)))
+
+
 def randomized(model):
     randomize(model)
     return model
 
 
 def source_of(model, rows=3):
-    """Pictures, or ids of different lengths, the last ones none at all."""
-    if len(model.inputs[0].shape) == 4:
-        return random(rows, 8, 8, 3)
-    source = random_ids(rows, 6, vocab=20)
-    source[1::3, 4:], source[2::3] = 0, 0
-    return source
+    """The inputs but the target ids, a dictionary of several; of ids, some have none at all."""
+    ids = random_ids(rows, 6, vocab=20)
+    ids[1::3, 4:], ids[2::3] = 0, 0
+    known = {
+        "source_ids": ids,
+        "language": random_ids(rows, 1, vocab=3),
+        "pictures": random(rows, 8, 8, 3),
+        "picture": random(rows, 8, 8, 3),
+    }
+    names = [tensor.name for tensor in model.inputs if tensor.name != "target_ids"]
+    if len(names) == 1:
+        return known[names[0]]
+    return {name: known[name] for name in names}
 
 
 OWN = {"own layers": of_ids, "pictures": of_pictures}
+COMPOSED = {
+    **OWN, "chain of layers": of_layers, "boxes": of_boxes, "two contexts": of_two_contexts,
+}  # fmt: skip

@@ -10,6 +10,7 @@ from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import TransformerLayer, optional_layer, serialize
+from keras_tfmr.layers.cache import Cache, empty_cache, extended, visible
 from keras_tfmr.layers.dot_product import fused_attention, grouped_matmul
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.masking import (
@@ -147,7 +148,8 @@ class MultiHeadAttention(TransformerLayer):
         _checks.same_length(value, key)
         _checks.same_batch(query=query.shape, value=value.shape, key=key.shape)
 
-        queries, keys, values = self.project(query, value, key, rotation)
+        queries = self.queries(query, rotation)
+        keys, values = self.keys_and_values(key, value, rotation)
         masks = self._masks(query, key, attention_mask, value_mask, key_mask)
         if position_bias is not None:
             sizes = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
@@ -166,17 +168,75 @@ class MultiHeadAttention(TransformerLayer):
         y = self._output(zero_rows(heads, attends))  # [batch, query, output_shape]
         return (y, zero_rows(scores, attends)) if return_attention_scores else y
 
-    def project(
-        self, query: Tensor, value: Tensor, key: Tensor, rotation: Nested | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, divided by √key_dim, keys and values `[batch, heads, length, dim]`."""
+    def step(
+        self, x: Tensor, cache: Cache, *, position_bias: Tensor | None = None,
+        rotation: Nested | None = None,
+    ) -> tuple[Tensor, Cache]:  # fmt: skip
+        """Causal self-attention of further tokens to those in a cache and to themselves.
+
+        Args:
+            x: Tensor `[rows, length, width]`, the tokens; of a search, one of each hypothesis.
+            cache: As `empty_cache` or another step gave it.
+            position_bias, rotation: As for a call; the keys are those of the new cache.
+
+        Returns:
+            Tensor `[rows, length, output_shape]`, and the cache with these tokens.
+        """
+        length = ops.shape(x)[1]
+        bias = mask_bias(visible(cache, length), position_bias)
+        cache = extended(cache, *self.keys_and_values(x, x, rotation, scaled=True))
+        queries = self.queries(x, rotation, scaled=False)
+        heads, _ = self._attend(queries, cache["keys"], cache["values"], bias, False, False)
+        return self._output(heads), cache
+
+    def empty_cache(self, rows: Any, room: Any = None) -> Cache:
+        """The cache before the first `step` of so many rows: see `keras_tfmr.layers.cache`."""
+        return empty_cache(
+            rows, self.num_kv_heads, self.key_dim, self.value_dim, room, self.compute_dtype
+        )
+
+    def read_context(self, context: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
+        """What `attend_to` needs of a context `[batch, key, width]` with a mask `[batch, key]`.
+
+        Values of an example without valid positions are zero, and so is what is read of them.
+        """
+        keys, values = self.keys_and_values(context, context, scaled=True)
+        if mask is None:
+            return {"keys": keys, "values": values}
+        mask = _checks.sequence_mask("context_mask", mask, context)[:, None, None]
+        values = zero_rows(values, any_key(mask))
+        return {"keys": keys, "values": values, "bias": mask_bias(mask)}
+
+    def attend_to(self, x: Tensor, context: dict[str, Tensor]) -> Tensor:
+        """`[batch, query, output_shape]` of queries `[batch, query, width]`, by `read_context`."""
+        bias = context.get("bias")
+        queries = self.queries(x, scaled=False)
+        heads, _ = self._attend(queries, context["keys"], context["values"], bias, False, False)
+        return self._output(heads)
+
+    def queries(self, query: Tensor, rotation: Nested | None = None, scaled: bool = True) -> Tensor:
+        """The queries of each head `[batch, heads, query, key_dim]`, divided by √key_dim."""
         queries = self._split_heads(self.query_dense(query), self.key_dim)
+        if self.query_norm is not None:
+            queries = self.query_norm(queries)
+        return rotated(self._scaled(queries) if scaled else queries, rotation)
+
+    def keys_and_values(
+        self, key: Tensor, value: Tensor, rotation: Nested | None = None, scaled: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values `[batch, kv_heads, key, dim]`; a step divides the keys, not the queries.
+
+        Where a loop of TensorFlow scales queries and adds a bias to the scores, its optimiser
+        (2.21) makes a graph that gives empty tensors.
+        """
         keys = self._split_heads(self.key_dense(key), self.key_dim)
         values = self._split_heads(self.value_dense(value), self.value_dim)
-        if self.query_norm is not None:
-            queries, keys = self.query_norm(queries), self.key_norm(keys)
-        queries = queries * (1 / math.sqrt(self.key_dim))
-        return rotated(queries, rotation), rotated(keys, rotation), values
+        if self.key_norm is not None:
+            keys = self.key_norm(keys)
+        return rotated(self._scaled(keys) if scaled else keys, rotation), values
+
+    def _scaled(self, x):
+        return x * (1 / math.sqrt(self.key_dim))
 
     def lora_layers(self) -> list[keras.layers.Layer]:
         return [self.query_dense, self.value_dense]

@@ -3,12 +3,14 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention import MultiHeadAttention
 from keras_tfmr.layers.base import TransformerLayer, serialize
+from keras_tfmr.layers.cache import Cache
 from keras_tfmr.layers.residual import make_residual
 
 
@@ -95,6 +97,8 @@ class GlobalSelfAttention(AttentionSublayer):
     TensorShape([3, 5, 16])
     """
 
+    attention_scores = ("encoder",)  # what `return_attention_scores` adds to the output
+
     def call(
         self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
         position_bias: Tensor | None = None, rotation: Nested | None = None,
@@ -155,6 +159,8 @@ class CausalSelfAttention(AttentionSublayer):
     [1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
+    attention_scores = ("decoder",)  # what `return_attention_scores` adds to the output
+
     def call(
         self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
         position_bias: Tensor | None = None, rotation: Nested | None = None,
@@ -172,6 +178,27 @@ class CausalSelfAttention(AttentionSublayer):
             y, scores = y
         x = self.residual(x, y, training=training)  # [batch, length, d_model]
         return (x, scores) if return_attention_scores else x
+
+    def empty_cache(self, rows: Any, room: Any = None) -> Cache:
+        """The cache before the first `step`; see `keras_tfmr.layers.cache`."""
+        return self.attention.empty_cache(rows, room)
+
+    def step(
+        self, x: Tensor, cache: Cache, index: Tensor, *, position_bias: Tensor | None = None,
+        rotation: Nested | None = None,
+    ) -> tuple[Tensor, Cache]:  # fmt: skip
+        """What `call` gives for further tokens, and the cache that then holds them.
+
+        Args:
+            x: Tensor `[rows, length, d_model]`, the tokens after those in the cache.
+            cache: As `empty_cache` or the step before gave it.
+            index: int32 scalar, the number of tokens in the cache.
+            position_bias, rotation: As for `call`, of these queries and all keys.
+        """
+        y, cache = self.attention.step(
+            self.residual.pre_norm(x), cache, position_bias=position_bias, rotation=rotation
+        )
+        return self.residual(x, y), cache
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -211,6 +238,8 @@ class CrossAttention(AttentionSublayer):
     TensorShape([3, 5, 16])
     """
 
+    attention_scores = ("cross",)  # what `return_attention_scores` adds to the output
+
     def build(self, x_shape: Shape, context_shape: Shape) -> None:
         self.attention.build(x_shape, context_shape)
         self.residual.build(x_shape)
@@ -232,3 +261,32 @@ class CrossAttention(AttentionSublayer):
             y, scores = y
         x = self.residual(x, y, training=training)  # [batch, target, d_model]
         return (x, scores) if return_attention_scores else x
+
+    def read_context(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
+        """What `step` needs of a context: its keys and values, made once for all tokens."""
+        mask = keras_mask(context) if context_mask is None else context_mask
+        return self.attention.read_context(context, mask)
+
+    def empty_cache(self, rows: Any, room: Any = None) -> tuple[()]:
+        """Nothing: one token does not depend on the other."""
+        return ()
+
+    def step(
+        self, x: Tensor, cache: tuple[()], index: Tensor, context: Nested, num_beams: int = 1
+    ) -> tuple[Tensor, tuple[()]]:
+        """What `call` gives for further tokens.
+
+        Args:
+            x: Tensor `[rows, length, d_model]`.
+            cache, index: As for the other sublayers.
+            context: What `read_context` gave for `rows / num_beams` examples.
+            num_beams: The number of hypotheses of an example, which stand side by side.
+        """
+        _, length, width = ops.shape(x)
+        y = self.residual.pre_norm(x)
+        if num_beams > 1:  # the queries of an example
+            y = ops.reshape(y, (-1, num_beams * length, width))
+        y = self.attention.attend_to(y, context)
+        if num_beams > 1:
+            y = ops.reshape(y, (-1, length, width))
+        return self.residual(x, y), cache

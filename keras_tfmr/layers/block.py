@@ -8,6 +8,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import TransformerLayer, optional_layer, serialize
+from keras_tfmr.layers.cache import Cache, key_positions, new_positions
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward, activation_name
 from keras_tfmr.layers.normalization import norm_like
@@ -128,6 +129,18 @@ class Stack(Block):
         if isinstance(self.relative_positions, RotaryPositions):
             return relations, None
         return None, relations
+
+    def relations_of_step(
+        self, x: Tensor, cache: Cache, index: Tensor
+    ) -> tuple[Nested, Tensor | None]:
+        """As `relations`, of tokens `x` `[rows, length, d_model]` after `index` others."""
+        if self.relative_positions is None:
+            return None, None
+        length = ops.shape(x)[1]
+        queries = new_positions(index, length)
+        if isinstance(self.relative_positions, RotaryPositions):
+            return self.relative_positions(queries), None
+        return None, self.relative_positions(queries, key_positions(cache, length))
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -9,6 +9,7 @@ from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
 from keras_tfmr.layers.block import Block, Stack
+from keras_tfmr.layers.cache import Cache
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -55,6 +56,8 @@ class CausalDecoderLayer(Block):
     TensorShape([3, 5, 16])
     """
 
+    attention_scores = ("decoder",)  # what `return_attention_scores` adds to the output
+
     def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
         super().__init__(d_model, num_heads, dff, **options)
         options = self.attention_options()
@@ -79,6 +82,20 @@ class CausalDecoderLayer(Block):
             x, scores = x
         x = self.feed_forward(x, training=training)  # [batch, length, d_model]
         return (x, scores) if return_attention_scores else x
+
+    def empty_cache(self, rows: Any, room: Any = None) -> Cache:
+        """The cache before the first `step`, that of the self-attention."""
+        return self.self_attention.empty_cache(rows, room)
+
+    def step(
+        self, x: Tensor, cache: Cache, index: Tensor, *, position_bias: Tensor | None = None,
+        rotation: Nested | None = None,
+    ) -> tuple[Tensor, Cache]:  # fmt: skip
+        """What `call` gives for further tokens: see `CausalSelfAttention.step`."""
+        x, cache = self.self_attention.step(
+            x, cache, index, position_bias=position_bias, rotation=rotation
+        )
+        return self.feed_forward(x), cache
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -130,6 +147,8 @@ class DecoderLayer(Block):
     TensorShape([3, 5, 16])
     """
 
+    attention_scores = ("decoder", "cross")  # what `return_attention_scores` adds to the output
+
     def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
         super().__init__(d_model, num_heads, dff, **options)
         options = self.attention_options()
@@ -163,6 +182,25 @@ class DecoderLayer(Block):
             x, cross_scores = x
         x = self.feed_forward(x, training=training)  # [batch, target, d_model]
         return (x, self_scores, cross_scores) if return_attention_scores else x
+
+    def read_context(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
+        """What `step` needs of a context: see `CrossAttention.read_context`."""
+        return self.cross_attention.read_context(context, context_mask)
+
+    def empty_cache(self, rows: Any, room: Any = None) -> Cache:
+        """The cache before the first `step`, that of the self-attention."""
+        return self.self_attention.empty_cache(rows, room)
+
+    def step(
+        self, x: Tensor, cache: Cache, index: Tensor, context: Nested, num_beams: int = 1, *,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+    ) -> tuple[Tensor, Cache]:  # fmt: skip
+        """What `call` gives for further tokens: see the steps of both attention sublayers."""
+        x, cache = self.self_attention.step(
+            x, cache, index, position_bias=position_bias, rotation=rotation
+        )
+        x, _ = self.cross_attention.step(x, (), index, context, num_beams)
+        return self.feed_forward(x), cache
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -210,6 +248,8 @@ class CausalDecoder(Stack):
     TensorShape([1, 3, 16])
     """
 
+    attention_scores = ("decoder",)  # what `return_attention_scores` adds to the output
+
     def __init__(
         self, num_layers: int, d_model: int, num_heads: int, dff: int, **options: Any
     ) -> None:
@@ -237,6 +277,19 @@ class CausalDecoder(Stack):
                 scores.append(of_layer)
         x = x if self.norm is None else self.norm(x)  # [batch, length, d_model]
         return (x, scores) if return_attention_scores else x
+
+    def empty_cache(self, rows: Any, room: Any = None) -> list[Cache]:
+        """The caches of the layers before the first `step`."""
+        return [layer.empty_cache(rows, room) for layer in self.layers]
+
+    def step(self, x: Tensor, cache: list[Cache], index: Tensor) -> tuple[Tensor, list[Cache]]:
+        """What `call` gives for further tokens: see `CausalSelfAttention.step`."""
+        rotation, position_bias = self.relations_of_step(x, cache[0], index)
+        caches = []
+        for layer, earlier in zip(self.layers, cache, strict=True):
+            x, now = layer.step(x, earlier, index, position_bias=position_bias, rotation=rotation)
+            caches.append(now)
+        return x if self.norm is None else self.norm(x), caches  # [rows, length, d_model]
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -286,6 +339,8 @@ class Decoder(Stack):
     TensorShape([1, 3, 16])
     """
 
+    attention_scores = ("decoder", "cross")  # what `return_attention_scores` adds to the output
+
     def __init__(
         self, num_layers: int, d_model: int, num_heads: int, dff: int, **options: Any
     ) -> None:
@@ -318,3 +373,25 @@ class Decoder(Stack):
                 cross_scores.append(of_cross)
         x = x if self.norm is None else self.norm(x)  # [batch, target, d_model]
         return (x, self_scores, cross_scores) if return_attention_scores else x
+
+    def read_context(self, context: Tensor, context_mask: Tensor | None = None) -> list[Nested]:
+        """What the `step` of each layer needs of a context."""
+        return [layer.read_context(context, context_mask) for layer in self.layers]
+
+    def empty_cache(self, rows: Any, room: Any = None) -> list[Cache]:
+        """The caches of the layers before the first `step`."""
+        return [layer.empty_cache(rows, room) for layer in self.layers]
+
+    def step(
+        self, x: Tensor, cache: list[Cache], index: Tensor, context: list[Nested],
+        num_beams: int = 1,
+    ) -> tuple[Tensor, list[Cache]]:  # fmt: skip
+        """What `call` gives for further tokens: see the steps of the attention sublayers."""
+        rotation, position_bias = self.relations_of_step(x, cache[0], index)
+        caches = []
+        for layer, earlier, read in zip(self.layers, cache, context, strict=True):
+            x, now = layer.step(
+                x, earlier, index, read, num_beams, position_bias=position_bias, rotation=rotation
+            )
+            caches.append(now)
+        return x if self.norm is None else self.norm(x), caches  # [rows, length, d_model]

@@ -21,6 +21,8 @@ class Dense(keras.layers.Dense):
       when it loads, where it cannot learn any more.
     """
 
+    position_wise = True
+
     def build(self, input_shape: Shape) -> None:
         lora_alpha = self.lora_alpha  # for which Keras takes the rank here
         super().build(input_shape)

@@ -42,6 +42,8 @@ class Dropout(keras.layers.Dropout):
     TensorShape([2, 3])
     """
 
+    position_wise = True
+
     def __init__(
         self, rate: float, noise_shape: Shape | None = None, seed: Any = None, **kwargs: Any
     ) -> None:

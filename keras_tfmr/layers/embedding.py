@@ -7,8 +7,10 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.compat import take
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer, serialize
+from keras_tfmr.layers.cache import new_positions
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions
 
@@ -34,8 +36,17 @@ class Embedding(MaskingLayer):
 
     def add_positions(self, x: Tensor) -> Tensor:
         """`x` `[batch, length, d_model]` plus the vectors of the positions, normalised."""
-        positions = ops.arange(ops.shape(x)[1], dtype="int32")
-        x = x + ops.cast(self.positions(positions), x.dtype)
+        return self.add_vectors(
+            x, self.position_vectors(ops.arange(ops.shape(x)[1], dtype="int32"))
+        )
+
+    def position_vectors(self, positions: Tensor) -> Tensor:
+        """The vectors of positions int32 `[length]`, `[length, d_model]` or `[length, 1]`."""
+        return self.positions(positions)
+
+    def add_vectors(self, x: Tensor, vectors: Tensor) -> Tensor:
+        """`x` `[batch, length, d_model]` plus these vectors, normalised."""
+        x = x + ops.cast(vectors, x.dtype)
         return x if self.norm is None else self.norm(x)
 
     def check_length(self, length: Any) -> None:
@@ -127,10 +138,23 @@ class PositionalEmbedding(Embedding):
     def call(self, inputs: Tensor, reverse: bool = False) -> Nested:
         if reverse:
             return self._logits(inputs)
+        return self.add_positions(self.vectors_of(inputs))  # [batch, length, d_model]
+
+    def step(self, inputs: Tensor, vectors: Tensor, index: Tensor) -> Tensor:
+        """What `call` gives for further token IDs.
+
+        Args:
+            inputs: As for `call`, after `index` others.
+            vectors: What `position_vectors` gave for all positions of the sequence.
+            index: int32 scalar.
+        """
+        here = vectors_at(vectors, index, inputs)
+        return self.add_vectors(self.vectors_of(inputs), here)  # [batch, length, d_model]
+
+    def vectors_of(self, inputs: Tensor) -> Tensor:
+        """The vectors `[batch, length, d_model]` of token IDs, without their positions."""
         x = self.tokens(_checks.sequence_of_ids("inputs", inputs, self.vocab_size))
-        if self.scaled:
-            x = x * ops.cast(math.sqrt(self.d_model), x.dtype)
-        return self.add_positions(x)  # [batch, length, d_model]
+        return x * ops.cast(math.sqrt(self.d_model), x.dtype) if self.scaled else x
 
     def _logits(self, x):
         _checks.sequence_of_vectors("inputs", x.shape, self.d_model)
@@ -191,8 +215,30 @@ class AddPositions(Embedding):
         super().build()
 
     def call(self, x: Tensor) -> Nested:
+        return self.add_positions(self.vectors_of(x))  # [batch, length, d_model]
+
+    def step(self, x: Tensor, vectors: Tensor, index: Tensor) -> Tensor:
+        """What `call` gives for further vectors.
+
+        Args:
+            x: As for `call`, after `index` others.
+            vectors: What `position_vectors` gave for all positions of the sequence.
+            index: int32 scalar.
+        """
+        here = vectors_at(vectors, index, x)
+        return self.add_vectors(self.vectors_of(x), here)  # [batch, length, d_model]
+
+    def vectors_of(self, x: Tensor) -> Tensor:
+        """`x` `[batch, length, d_model]` in the compute dtype."""
         _checks.sequence_of_vectors("x", x.shape, self.d_model)
-        return self.add_positions(ops.cast(x, self.compute_dtype))  # [batch, length, d_model]
+        return ops.cast(x, self.compute_dtype)
 
     def compute_output_shape(self, x_shape: Shape) -> Any:
         return x_shape
+
+
+def vectors_at(vectors, index, inputs):
+    """Of the vectors of all positions, those of `inputs` `[batch, length]` after `index` others."""
+    if inputs.shape[1] == 1:  # fewer operations where it is known
+        return take(vectors, index)  # [d_model]
+    return take(vectors, new_positions(index, ops.shape(inputs)[1]))  # [length, d_model]

@@ -57,6 +57,8 @@ class EncoderLayer(Block):
     TensorShape([3, 5, 16])
     """
 
+    attention_scores = ("encoder",)  # what `return_attention_scores` adds to the output
+
     def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
         super().__init__(d_model, num_heads, dff, **options)
         options = self.attention_options()
@@ -126,6 +128,8 @@ class Encoder(Stack):
     >>> encoder(PositionalEmbedding(vocab_size=100, d_model=16)(np.array([[5, 7, 0]]))).shape
     TensorShape([1, 3, 16])
     """
+
+    attention_scores = ("encoder",)  # what `return_attention_scores` adds to the output
 
     def __init__(
         self, num_layers: int, d_model: int, num_heads: int, dff: int, **options: Any

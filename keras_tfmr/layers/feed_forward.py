@@ -62,6 +62,8 @@ class FeedForward(TransformerLayer):
     TensorShape([2, 5, 16])
     """
 
+    position_wise = True
+
     def __init__(
         self, d_model: int, dff: int, dropout_rate: float = 0.1, norm_first: bool = False, *,
         activation: Any = "relu", use_bias: bool = True, norm: keras.layers.Layer | None = None,

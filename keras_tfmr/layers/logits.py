@@ -33,6 +33,8 @@ class LMHead(TransformerLayer):
     TensorShape([2, 3, 100])
     """
 
+    position_wise = True
+
     def __init__(self, units: int, use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(use_bias=use_bias, **kwargs)
         self.units = _checks.positive_int("units", units)

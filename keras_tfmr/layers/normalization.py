@@ -37,6 +37,8 @@ class LayerNormalization(MaskingLayer):
     TensorShape([2, 3, 8])
     """
 
+    position_wise = True
+
     def __init__(self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)  # x must not be rounded
         self.epsilon = _checks.positive("epsilon", epsilon)
@@ -106,6 +108,8 @@ class RMSNormalization(keras.layers.RMSNormalization):
     >>> RMSNormalization()(np.ones((2, 3, 8), "float32")).shape
     TensorShape([2, 3, 8])
     """
+
+    position_wise = True
 
     def __init__(self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Any) -> None:
         super().__init__(_last_axis(axis), _checks.positive("epsilon", epsilon), **kwargs)

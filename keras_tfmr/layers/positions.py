@@ -99,6 +99,8 @@ class SinusoidalPositions(MaskingLayer):
     TensorShape([5, 16])
     """
 
+    position_wise = True
+
     def __init__(self, d_model: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
@@ -146,6 +148,8 @@ class LearnedPositions(MaskingLayer):
     >>> LearnedPositions(max_length=10, d_model=16)(np.arange(5)).shape
     TensorShape([5, 16])
     """
+
+    position_wise = True
 
     def __init__(self, max_length: int, d_model: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -203,6 +207,8 @@ class NoPositions(MaskingLayer):
     >>> NoPositions()(np.arange(5)).shape
     TensorShape([5, 1])
     """
+
+    position_wise = True
 
     def call(self, positions: Tensor) -> Nested:
         return ops.zeros((ops.shape(_checks.positions(positions))[0], 1), "float32")

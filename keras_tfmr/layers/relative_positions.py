@@ -43,6 +43,8 @@ class RotaryPositions(MaskingLayer):
     (5, 4)
     """
 
+    position_wise = True
+
     def __init__(self, key_dim: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.key_dim = _checks.positive_int("key_dim", key_dim)
@@ -95,6 +97,8 @@ class PositionBias(MaskingLayer):
     Returns:
         float32 tensor `[1, heads, query, key]`: the `position_bias` of attention.
     """
+
+    position_wise = True
 
     def __init__(self, num_heads: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -69,6 +69,8 @@ class PostNormResidual(Residual):
     TensorShape([2, 3, 8])
     """
 
+    position_wise = True
+
     def pre_norm(self, x: Tensor) -> Tensor:
         """The sublayer's input: `x` `[batch, length, d_model]` itself."""
         return x
@@ -104,6 +106,8 @@ class PreNormResidual(Residual):
     >>> residual(x, residual.pre_norm(x)).shape
     TensorShape([2, 3, 8])
     """
+
+    position_wise = True
 
     def pre_norm(self, x: Tensor) -> Tensor:
         """The sublayer's input: LayerNorm(x) `[batch, length, d_model]`."""

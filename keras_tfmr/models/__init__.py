@@ -1,5 +1,6 @@
 """Models combined from the layers through the functional API, and the config of the ready ones."""
 
+from keras_tfmr.models.explain import AttentionScores
 from keras_tfmr.models.language import LanguageModel
 from keras_tfmr.models.transformer import (
     MeanOverTokens,
@@ -8,7 +9,7 @@ from keras_tfmr.models.transformer import (
     TransformerLanguageModel,
 )
 from keras_tfmr.models.transformer_config import TransformerConfig
-from keras_tfmr.models.translation import AttentionScores, TranslationModel
+from keras_tfmr.models.translation import TranslationModel
 
 __all__ = [
     "AttentionScores",

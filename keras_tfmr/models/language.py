@@ -1,5 +1,6 @@
 """Functional models of language: from token IDs to the logits of each next token."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -7,31 +8,28 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.decoding import score
-from keras_tfmr.faster.step import CachedStep, checked_prompt, rest_of
-from keras_tfmr.faster.taken import why_not_cached
-from keras_tfmr.layers import CausalDecoder
-from keras_tfmr.models.graph import graph_of
-from keras_tfmr.models.saving import FunctionalModel
-from keras_tfmr.models.transformer_config import TransformerConfig
-from keras_tfmr.models.whole_sequence import WholeSequenceStep
+from keras_tfmr.decoding import DecodingConfig, DecodingResult, Sampling, score
+from keras_tfmr.decoding.result import lengths_of
+from keras_tfmr.models.model_step import WholeSequenceStep, checked_prompt, rest_of
+from keras_tfmr.models.next_token_model import NextTokenModel
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class LanguageModel(FunctionalModel):
+class LanguageModel(NextTokenModel):
     """An autoregressive density over sequences, p(x) = Π p(x_t | x_<t): a functional `keras.Model`.
 
-    Its graph has one `CausalDecoder` over a `PositionalEmbedding` of the model's input. What lies
-    between the decoder and the logits may be any layers that look at no later position.
+    Its graph may be any composition, as for `TranslationModel`. The only input, or the one named
+    `token_ids`, holds the tokens.
 
     Args:
-        inputs: The `keras.Input` of token IDs.
+        inputs: The `keras.Input` of token IDs; with others, a list or dictionary.
         outputs: The logits `[batch, length, vocab]`; those at position t predict token t + 1.
+            Several outputs are a dictionary, whose `logits` these are.
         name: The name of the model.
         config: The `TransformerConfig` it was made from; None for a model of your own.
 
     Raises:
-        ValueError: If the graph cannot be decoded, as for `TranslationModel`.
+        ValueError: As for `TranslationModel`.
 
     >>> from keras_tfmr.layers import CausalDecoder, LMHead, PositionalEmbedding
     >>> token_ids = keras.Input((None,), dtype="int32", name="token_ids")
@@ -40,19 +38,11 @@ class LanguageModel(FunctionalModel):
     >>> model = LanguageModel(token_ids, LMHead(50)(x))
     >>> model.log_prob(np.array([[2, 9, 4, 3], [2, 9, 3, 0]])).shape
     TensorShape([2])
+    >>> model.generate(np.array([[2, 9], [2, 0]]), eos_id=3, max_length=4).ids.shape
+    TensorShape([2, 1, 6])
     """
 
-    def __init__(
-        self,
-        inputs: Any,
-        outputs: Any,
-        name: str | None = None,
-        *,
-        config: TransformerConfig | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(inputs, outputs, name=name, config=config, **kwargs)
-        self.graph = graph_of(self, CausalDecoder)
+    target_name = "token_ids"
 
     def log_prob(self, token_ids: Tensor) -> Tensor:
         """The log-probability of given sequences.
@@ -66,17 +56,78 @@ class LanguageModel(FunctionalModel):
         """
         return log_prob(self, token_ids)
 
-    def why_not_cached(self) -> str | None:
-        """Why `start` decodes by calling the model on all tokens so far; None if it has caches."""
-        return why_not_cached(self.graph)
+    def generate(
+        self,
+        prompt: Tensor,
+        *,
+        eos_id: int | Sequence[int],
+        source: Nested = None,
+        max_length: int = DecodingConfig.max_length,
+        num_beams: int = 1,
+        num_return_sequences: int = 1,
+        length_penalty: float = 0.0,
+        sampling: Sampling | None = None,
+    ) -> DecodingResult:
+        """Goes on with prompts.
 
-    def start(self, batch: Any, num_beams: int = 1, *, max_length: int) -> Nested:
+        Args:
+            prompt: As for `start_after`.
+            eos_id: The ID that ends a sequence, or several such IDs.
+            source: As for `start`.
+            max_length: The maximum number of tokens after each prompt, the end included.
+            num_beams: Number of hypotheses to keep; 1 takes the most probable token at every step.
+            num_return_sequences: n, the number of hypotheses to return.
+            length_penalty: See `DecodingConfig`.
+            sampling: How tokens are drawn; needs `num_beams=1`.
+
+        Returns:
+            A `DecodingResult`, best first. Its `ids` int32 `[batch, n, prompt + max_length]` and
+            `lengths` include the prompts. Its `log_probs` and `scores` are those of the tokens that
+            the search added; a prompt longer than the shortest one counts from there, except with
+            `sampling`.
+
+        Raises:
+            ValueError: As for `start_after` and `decoding.search`.
+        """
+        prompt = checked_prompt(prompt, self.vocab_size)
+        step, state, bos_ids, prefix = self.start_after(
+            prompt, num_beams, max_length=max_length, source=source
+        )
+        read = state["length"]  # tokens that are fed already; the next one is in `bos_ids`
+        room = _checks.known(step.max_length)
+        config = DecodingConfig(
+            num_beams=num_beams,
+            num_return_sequences=num_return_sequences,
+            length_penalty=length_penalty,
+            max_length=prompt.shape[1] - 1 + max_length if room is None else int(room),
+        )
+        result = self.generated(
+            step, state, bos_ids, eos_id, config, prefix=prefix,
+            max_lengths=lengths_of(prefix) + max_length, sampling=sampling,
+        )  # fmt: skip
+        known = ops.repeat(prompt[:, None], num_return_sequences, axis=1)[:, :, : read + 1]
+        found = ops.expand_dims(result.lengths > 0, -1)
+        ids = ops.concatenate([ops.where(found, known, 0), result.ids], axis=2)
+        ids = ids[:, :, : prompt.shape[1] + max_length]
+        return result._replace(ids=ids, lengths=lengths_of(ids))
+
+    def start(
+        self,
+        batch: Any,
+        num_beams: int = 1,
+        *,
+        max_length: int,
+        source: Nested = None,
+        fixed_shapes: bool | None = None,
+    ) -> Nested:
         """Starts decoding, one token at a time.
 
         Args:
             batch: Number of examples.
             num_beams: Number of hypotheses per example.
             max_length: Number of tokens that can be decoded.
+            source: The other inputs, if the model has some: as for `TranslationModel.start`.
+            fixed_shapes: As for `TranslationModel.start`.
 
         Returns:
             A `DecodingStep` over rows = batch * num_beams, and its first state.
@@ -85,14 +136,18 @@ class LanguageModel(FunctionalModel):
             ValueError: If a number is not positive, or the model has learned fewer positions.
         """
         _checks.values("batch", batch, "int32", 0, _checks.LARGEST)
-        self.graph.embedding.check_length(max_length)
-        if self.why_not_cached() is None:
-            step = CachedStep.of_layers(self.graph, num_beams, max_length)
-        else:
-            step = WholeSequenceStep(self.graph, num_beams, max_length)
-        return step, step.start(batch)
+        sources = self.source_list(source)
+        return self.step_and_state(sources, batch, num_beams, max_length, fixed_shapes)
 
-    def start_after(self, prompt: Tensor, num_beams: int = 1, *, max_length: int) -> Nested:
+    def start_after(
+        self,
+        prompt: Tensor,
+        num_beams: int = 1,
+        *,
+        max_length: int,
+        source: Nested = None,
+        fixed_shapes: bool | None = None,
+    ) -> Nested:
         """Starts decoding after prompts.
 
         If there are caches, they are read in one pass. If the prompts differ in length, that pass
@@ -104,6 +159,7 @@ class LanguageModel(FunctionalModel):
                 one token, a start token.
             num_beams: Number of hypotheses per example.
             max_length: Number of tokens that can be decoded after the longest prompt.
+            source, fixed_shapes: As for `start`.
 
         Returns:
             A `DecodingStep` over rows = batch * num_beams, its first state, and two arguments of
@@ -123,14 +179,15 @@ class LanguageModel(FunctionalModel):
         >>> int(decoding.search(step, state, how, examples).ids[0, 0, 0])
         4
         """
-        prompt = checked_prompt(prompt, self.graph.embedding.vocab_size)
-        length = ops.shape(prompt)[1]
-        self.graph.embedding.check_length(length - 1 + max_length)
-        if self.why_not_cached() is None:
-            step, state = CachedStep.of_layers(self.graph, num_beams, max_length).after(prompt)
-        else:
-            step = WholeSequenceStep(self.graph, num_beams, max_length, before=length - 1)
-            state = step.start(ops.shape(prompt)[0])
+        prompt = checked_prompt(prompt, self.vocab_size)
+        batch, length = ops.shape(prompt)
+        sources = self.source_list(source)
+        step, state = self.step_and_state(
+            sources, batch, num_beams, max_length, fixed_shapes, before=length - 1
+        )
+        if not isinstance(step, WholeSequenceStep):
+            read, fixed = self.derived.step(1, not step.shrinks), not step.shrinks
+            step, state = step.after(prompt, state, read, fixed)
         return step, state, *rest_of(prompt, state["length"])
 
 

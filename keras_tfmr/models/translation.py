@@ -1,53 +1,36 @@
 """Functional models that translate: from source and target to the logits of each next token."""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import keras
 from keras import ops
 
-from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.faster.step import CachedStep
-from keras_tfmr.faster.taken import why_not_cached
-from keras_tfmr.layers import Decoder
-from keras_tfmr.models.graph import graph_of
-from keras_tfmr.models.saving import FunctionalModel
-from keras_tfmr.models.transformer_config import TransformerConfig
-from keras_tfmr.models.whole_sequence import WholeSequenceStep
-
-
-class AttentionScores(NamedTuple):
-    """Attention weights by layer and head: lists over layers, empty if the model has no such part.
-
-    Attributes:
-        cross: Cross-attention of the decoder, `[batch, heads, target, source]`.
-        encoder: Self-attention of the source, `[batch, heads, source, source]`.
-        decoder: Self-attention of the target, `[batch, heads, target, target]`.
-    """
-
-    cross: list
-    encoder: list = ()
-    decoder: list = ()
+from keras_tfmr.decoding import DecodingConfig, DecodingResult, Sampling
+from keras_tfmr.models.explain import AttentionScores
+from keras_tfmr.models.next_token_model import NextTokenModel
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class TranslationModel(FunctionalModel):
-    """A functional `keras.Model` that ends in logits over target tokens, and can be decoded.
+class TranslationModel(NextTokenModel):
+    """A functional `keras.Model` from a source and `target_ids` to logits, which can be decoded.
 
-    Its graph has one `Decoder`, whose first input is a `PositionalEmbedding` of an input of the
-    model, the target ids. What lies before the decoder's context may be any layers over any other
-    inputs: ids, vectors, pictures. What lies between the decoder and the logits may be any layers
-    that look at no later position.
+    Its graph may be any composition. The input named `target_ids` holds the target tokens; the
+    others, of any kind, are the source. It decodes with caches if each layer that depends on the
+    target ids states how: see `keras_tfmr.models.stepping`. `why_not_cached` names one that does
+    not; the model is then called on all tokens so far, which is slow. No layer may look at a later
+    target position.
 
     Args:
         inputs: A list or dictionary of `keras.Input`.
         outputs: The logits `[batch, target, vocab]`; those at position t predict token t + 1.
+            Several outputs are a dictionary, whose `logits` these are.
         name: The name of the model.
         config: The `TransformerConfig` it was made from; None for a model of your own.
 
     Raises:
-        ValueError: If the graph cannot be decoded: without or with several decoders, with target
-            ids that are changed before the decoder, or with a context that depends on them.
+        ValueError: If no input is named `target_ids`, if several outputs are not named, or if the
+            logits end in a softmax.
 
     >>> from keras_tfmr.layers import Decoder, LMHead, PositionalEmbedding
     >>> pictures = keras.Input((16, 16, 3), name="pictures")
@@ -57,54 +40,90 @@ class TranslationModel(FunctionalModel):
     >>> x = PositionalEmbedding(vocab_size=50, d_model=32)(target_ids)
     >>> x = Decoder(num_layers=1, d_model=32, num_heads=2, dff=64)(x, context)
     >>> model = TranslationModel([pictures, target_ids], LMHead(50)(x))
-    >>> step, state = model.start(np.ones((1, 16, 16, 3), "float32"), max_length=5)
-    >>> from keras_tfmr import decoding
-    >>> examples = decoding.Examples(bos_ids=[2], eos_id=3)
-    >>> config = decoding.DecodingConfig(num_beams=1, max_length=5)
-    >>> decoding.search(step, state, config, examples).ids.shape
+    >>> picture = np.ones((1, 16, 16, 3), "float32")
+    >>> model.generate(picture, bos_id=2, eos_id=3, max_length=5).ids.shape
     TensorShape([1, 1, 5])
     """
 
-    def __init__(
+    target_name = "target_ids"
+
+    def generate(
         self,
-        inputs: Any,
-        outputs: Any,
-        name: str | None = None,
+        source: Nested,
         *,
-        config: TransformerConfig | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(inputs, outputs, name=name, config=config, **kwargs)
-        self.graph = graph_of(self, Decoder)
+        bos_id: int | Tensor,
+        eos_id: int | Sequence[int],
+        max_length: int = DecodingConfig.max_length,
+        min_length: int = DecodingConfig.min_length,
+        num_beams: int = 1,
+        num_return_sequences: int = 1,
+        length_penalty: float = DecodingConfig.length_penalty,
+        sampling: Sampling | None = None,
+        prefix: Tensor | None = None,
+    ) -> DecodingResult:
+        """Encodes the source and decodes the target.
 
-    def why_not_cached(self) -> str | None:
-        """Why `start` decodes by calling the model on all tokens so far; None if it has caches."""
-        return why_not_cached(self.graph)
+        Args:
+            source: As for `start`.
+            bos_id: The token ID that starts every target, or int `[batch]`, one for each.
+            eos_id: The ID that ends a target, or several such IDs.
+            max_length: The maximum number of tokens, the end included.
+            min_length: The minimum number of tokens, the end included.
+            num_beams: Number of hypotheses to keep; 1 takes the most probable token at every step.
+            num_return_sequences: n, the number of hypotheses to return.
+            length_penalty: See `DecodingConfig`.
+            sampling: How tokens are drawn; needs `num_beams=1`.
+            prefix: int `[batch, p]`, padded with 0, tokens that every hypothesis begins with.
 
-    def start(self, source: Nested, num_beams: int = 1, *, max_length: int) -> Nested:
+        Returns:
+            A `DecodingResult`: `ids` int32 `[batch, n, max_length]`, padded with 0, and their
+            `lengths`, `log_probs` and `scores`, best first.
+
+        Raises:
+            ValueError: As for `start` and `decoding.search`.
+        """
+        config = DecodingConfig(
+            num_beams=num_beams,
+            num_return_sequences=num_return_sequences,
+            length_penalty=length_penalty,
+            max_length=max_length,
+            min_length=min_length,
+        )
+        sources = self.source_list(source)
+        step, state = self.start(source, num_beams, max_length=max_length)
+        bos_ids = ops.zeros((ops.shape(sources[0])[0],), "int32") + ops.cast(bos_id, "int32")
+        return self.generated(
+            step, state, bos_ids, eos_id, config, prefix=prefix, max_lengths=None, sampling=sampling
+        )
+
+    def start(
+        self,
+        source: Nested,
+        num_beams: int = 1,
+        *,
+        max_length: int,
+        fixed_shapes: bool | None = None,
+    ) -> Nested:
         """Encodes the source and starts decoding, one token at a time.
 
         Args:
-            source: The inputs other than the target ids, such as int `[batch, source]`, padded
-                with 0; a list or a dictionary if there are several.
+            source: The input other than the target ids, such as int `[batch, source]`, padded with
+                0; of several, a dictionary by their names.
             num_beams: Number of hypotheses per example.
             max_length: Number of tokens that can be decoded.
+            fixed_shapes: Whether the shapes of the state stay the same, as XLA needs; by default,
+                on JAX alone. If not, caches grow, and examples that have ended leave the batch.
 
         Returns:
-            A `DecodingStep` over rows = batch * num_beams, and its first state. A decoder of this
-            package's layers has caches, and examples that have ended leave the batch; for others,
-            see `why_not_cached`. JAX always has fixed shapes.
+            A `DecodingStep` over rows = batch * num_beams, and its first state.
 
         Raises:
-            ValueError: If a number is not positive, or the model has learned fewer positions.
+            ValueError: If a number is not positive, the model has learned fewer positions, or the
+                source has other names.
         """
-        self.graph.embedding.check_length(max_length)
-        context, mask = self.graph.encoded(source)
-        if self.why_not_cached() is None:
-            step = CachedStep.of_layers(self.graph, num_beams, max_length, context, mask)
-        else:
-            step = WholeSequenceStep(self.graph, num_beams, max_length, context, mask)
-        return step, step.start(ops.shape(context)[0])
+        sources = self.source_list(source)
+        batch = ops.shape(sources[0])[0]
+        return self.step_and_state(sources, batch, num_beams, max_length, fixed_shapes)
 
     def explain(self, source: Nested, target_ids: Tensor) -> tuple[Tensor, AttentionScores]:
         """The logits, and what each position attended to.
@@ -114,17 +133,9 @@ class TranslationModel(FunctionalModel):
             target_ids: int tensor `[batch, target]`, padded with 0.
 
         Returns:
-            float32 logits `[batch, target, vocab]` and the `AttentionScores`; those of the encoder
-            only if it is an `Encoder` of embedded ids and nothing else.
+            Logits `[batch, target, vocab]` and the `AttentionScores` of the attention layers, in
+            the order of the graph.
         """
-        graph, encoder_scores = self.graph, []
-        if graph.encoder is None:
-            context, mask = graph.encoded(source)
-        else:
-            x = graph.source_embedding(source)  # [batch, source, d_model]
-            mask = keras_mask(x)
-            context, encoder_scores = graph.encoder(x, return_attention_scores=True)
-        x, self_scores, cross_scores = graph.decoder(
-            graph.embedding(target_ids), context, context_mask=mask, return_attention_scores=True
-        )
-        return graph.head(x), AttentionScores(cross_scores, encoder_scores, self_scores)
+        inputs = self.source_list(source)
+        inputs.insert(self.target_place, ops.convert_to_tensor(target_ids))
+        return self.derived.explained(inputs)

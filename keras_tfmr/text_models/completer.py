@@ -67,7 +67,8 @@ class Completer(TextModel):
         self.tokenizer, self.max_new_tokens = tokenizer, max_new_tokens
         if isinstance(model, LanguageModel):  # else one that was made from a checked one
             self._check_vocabulary(model.output_shape[-1], tokenizer)
-            model.graph.embedding.check_length(max_length + max_new_tokens)
+            [name] = [tensor.name for tensor in model.inputs]
+            model.check_lengths(**{name: max_length + max_new_tokens})
         self._trace()
 
     def _trace(self):

@@ -126,16 +126,19 @@ class Translator(TextModel):
             )
         if isinstance(model, TranslationModel):
             dtypes = [tensor.dtype for tensor in model.inputs]
-            if dtypes != ["int32", "int32"] or model.graph.target_place != 1:
+            if dtypes != ["int32", "int32"] or model.target_place != 1:
                 raise ValueError(
                     "The model must have two inputs of int32 ids, source and target in this order. "
                     f"Received: {[f'{tensor.name} {tensor.dtype}' for tensor in model.inputs]}"
                 )
-            if (embedding := model.graph.source_embedding) is not None:
-                self._check_vocabulary(embedding.vocab_size, self.source_tokenizer, "source ")
-                embedding.check_length(self.max_source_length)
-            self._check_vocabulary(model.output_shape[-1], self.target_tokenizer, "target ")
-            model.graph.embedding.check_length(self.config.max_length)
+            source, target = model.inputs
+            for layer in model.layers:
+                if hasattr(layer, "vocab_size") and layer.input is source:
+                    self._check_vocabulary(layer.vocab_size, self.source_tokenizer, "source ")
+            self._check_vocabulary(model.vocab_size, self.target_tokenizer, "target ")
+            model.check_lengths(
+                **{source.name: self.max_source_length, target.name: self.config.max_length}
+            )
         elif isinstance(model, keras.Model):  # of keras_tfmr.recurrent
             self._check_vocabulary(model.config.source_vocab, self.source_tokenizer, "source ")
             self._check_vocabulary(model.config.target_vocab, self.target_tokenizer, "target ")

@@ -8,28 +8,29 @@ import pytest
 from decoding_toys import assert_same, decode
 from helpers import OPTIONS, random_ids, randomize, to_numpy
 from keras import ops
-from own_models import OWN, of_ids, source_of
+from own_models import COMPOSED, OWN, of_ids, source_of
 
 from keras_tfmr import Transformer, TransformerConfig, TransformerLanguageModel
 from keras_tfmr.decoding import Sampling, loop
-from keras_tfmr.faster.step import CachedStep
 from keras_tfmr.layers import Decoder
 from keras_tfmr.models import TranslationModel
-from keras_tfmr.models.whole_sequence import WholeSequenceStep
+from keras_tfmr.models.model_step import CachedStep, WholeSequenceStep
 
 START, END, VOCAB = 2, 3, 20
 TENSORFLOW = pytest.mark.backends("tensorflow")
-NOT_EACH = "paper", "modern", "relative", "own layers"  # of these, JAX and torch decode the others
+# Of the ready models, JAX and torch decode three.
+TENSORFLOW_ALONE = {*OPTIONS, "pictures"} - {"paper", "modern", "relative"}
 KINDS = [
-    pytest.param(name, 3, marks=() if name in NOT_EACH else TENSORFLOW) for name in (*OPTIONS, *OWN)
+    pytest.param(name, 3, marks=TENSORFLOW if name in TENSORFLOW_ALONE else ())
+    for name in (*OPTIONS, *COMPOSED)
 ]
 
 
 @functools.cache  # and with it what `traced` has made of it
 def make_model(name, kind=Transformer):
     """A tiny model that the tests share."""
-    if name in OWN:
-        return OWN[name]()
+    if name in COMPOSED:
+        return COMPOSED[name]()
     layers = 2 if name == "paper" else 1
     config = TransformerConfig.preset(
         "tiny", source_vocab=VOCAB, target_vocab=VOCAB, encoder_layers=1, decoder_layers=layers
@@ -47,10 +48,15 @@ def search(step, state, bos_ids, beams, **options):
     )  # fmt: skip
 
 
+def whole_step(model, beams, max_length=5):
+    """The step that calls the model on all tokens so far."""
+    return WholeSequenceStep(model, model.target_place, model.logits_place, beams, max_length)
+
+
 def start_whole(model, source, beams, max_length=5):
-    """As `start`, by the step that calls the model on all tokens so far."""
-    step = WholeSequenceStep(model.graph, beams, max_length, *model.graph.encoded(source))
-    return step, step.start(len(source))
+    """As `start`, by that step."""
+    step, sources = whole_step(model, beams, max_length), model.source_list(source)
+    return step, step.start(sources, ops.shape(sources[0])[0], max_length)
 
 
 def bos(rows):
@@ -69,16 +75,34 @@ def test_searches_with_caches_are_those_of_the_model_called_on_all_tokens(name, 
     assert_same(found, search(*start_whole(model, source, beams), bos(3), beams), range(3))
 
 
-@pytest.mark.parametrize("name", ["paper", *OWN])
-def test_the_parts_of_a_graph_are_the_model(name):
+@pytest.mark.parametrize("name", ["paper", *COMPOSED])
+def test_explained_logits_are_those_of_the_model(name):
     model = make_model(name)
     source, target = source_of(model), random_ids(3, 5, vocab=VOCAB)
-    expected = to_numpy(model([source, target]))
+    inputs = model.source_list(source)
+    inputs.insert(model.target_place, ops.convert_to_tensor(target))
+    outputs = keras.tree.flatten(model(inputs))
     logits, scores = model.explain(source, target)
+    expected = to_numpy(outputs[model.logits_place])
     np.testing.assert_allclose(to_numpy(logits), expected, atol=1e-5)
-    np.testing.assert_allclose(to_numpy(scores.cross[0])[:2].sum(-1), 1, atol=1e-5)
-    decoded = model.graph.decoded(target, *model.graph.encoded(source))
-    np.testing.assert_allclose(to_numpy(decoded), expected, atol=1e-5)
+    for of_layer in scores.cross:  # of texts, the last example has none
+        np.testing.assert_allclose(to_numpy(of_layer)[:2].sum(-1), 1, atol=1e-5)
+    assert len(scores.cross) == (2 if name in ("paper", "chain of layers", "two contexts") else 1)
+
+
+@pytest.mark.parametrize("name, beams", [("own layers", 2), ("boxes", 2), ("two contexts", 1)])
+def test_generate_is_the_search_of_the_whole_model(name, beams):
+    """By beams, and by draws with the same numbers, after a prefix."""
+    model = make_model(name)
+    source, prefix = source_of(model), np.array([[4, 5], [6, 0], [0, 0]], "int32")
+    sampling = Sampling(noise=random_ids(3, 5, vocab=90) / 100) if beams == 1 else None
+    options = dict(num_beams=beams, num_return_sequences=beams, max_length=5, prefix=prefix)
+    options |= {"length_penalty": 0.6}
+    found = model.generate(source, bos_id=START, eos_id=END, sampling=sampling, **options)
+    expected = decode(
+        *start_whole(model, source, beams), bos_ids=bos(3), eos_id=END, choose=sampling, **options
+    )
+    assert_same(found, expected, range(3))
 
 
 @pytest.mark.parametrize("name, beams", [("paper", 3), ("modern", 1)])
@@ -92,10 +116,15 @@ def test_prompts_of_different_lengths_are_gone_on_with(name, beams):
     options = {"max_length": 8 - read, "max_lengths": 4 + given - read, "length_penalty": 0.0}
     found = search(step, state, bos_ids, beams, prefix=prefix, **options)
     # From the start token on: what is left of the prompt is the prefix.
-    whole = WholeSequenceStep(model.graph, beams, 8)
+    whole = whole_step(model, beams, 8)
     options |= {"max_length": 8, "max_lengths": 4 + given, "prefix": prompts[:, 1:]}
-    expected = search(whole, whole.start(3), bos(3), beams, **options)
+    expected = search(whole, whole.start([], 3, 8), bos(3), beams, **options)
     assert to_numpy(found.ids).tolist() == to_numpy(expected.ids)[:, :, read:].tolist()
+    options = dict(num_beams=beams, num_return_sequences=beams, max_length=4)
+    generated = model.generate(prompts, eos_id=END, **options)
+    for row, length in enumerate(given + 1):
+        best = to_numpy(generated.ids)[row, 0]
+        assert best[:length].tolist() == prompts[row, :length].tolist()
     behind_best = [to_numpy(each.scores - each.scores[:, :1]) for each in (found, expected)]
     np.testing.assert_allclose(*behind_best, atol=1e-4)
 
@@ -174,7 +203,7 @@ class Mine(Decoder):
 @pytest.mark.backends("tensorflow", "torch")
 def test_a_layer_of_ones_own_class_is_decoded_by_its_own_code():
     model = of_ids(decoder=Mine)
-    assert "decoder is a Mine, which is no layer of keras_tfmr" in model.why_not_cached()
+    assert "decoder is a Mine, whose `call` may look at other positions" in model.why_not_cached()
     source = source_of(model)
     step, state = model.start(source, 2, max_length=5)
     assert isinstance(step, WholeSequenceStep)
@@ -191,10 +220,10 @@ def test_a_layer_of_ones_own_class_is_decoded_by_its_own_code():
 def test_what_follows_a_decoder_may_look_at_earlier_positions():
     """Then it has no caches, and gives what the model gives."""
     ready = make_model("paper")
-    head = keras.layers.Conv1D(VOCAB, 3, padding="causal")
+    head = keras.layers.Conv1D(VOCAB, 3, padding="causal", name="conv1d")
     head.supports_masking = True  # else Keras warns
     model = TranslationModel(ready.inputs, head(ready.get_layer("decoder").output))
-    assert "behind the decoder, may look at other positions" in model.why_not_cached()
+    assert "conv1d (Conv1D) may look at other positions" in model.why_not_cached()
     source, target = source_of(model), random_ids(3, 3, vocab=VOCAB)
     expected = to_numpy(ops.log_softmax(model([source, target])))
     step, state = model.start(source, max_length=3)

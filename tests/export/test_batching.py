@@ -17,7 +17,7 @@ from text_models import (
 from keras_tfmr import Transformer
 from keras_tfmr.export import known_answers
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.faster import int8
+from keras_tfmr.finished import int8
 from keras_tfmr.text.spans import SLOTS
 
 # Several fill a batch, one is larger than the space that another one left.

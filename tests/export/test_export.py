@@ -27,7 +27,7 @@ from keras_tfmr import Translator, _files, compat
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export import check, known_answers, warmup, write
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.faster import int8
+from keras_tfmr.finished import int8
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.recurrent import RNNSearchConfig, RNNSearchModel
 from serving import export as command
@@ -116,7 +116,7 @@ def test_the_graph_refuses_a_wrong_shape(session):
 def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, session):
     sizes = [np.prod(shape) for shape, _ in stored(version).values()]
     # And the table of the logits; norms and biases may be part of other weights.
-    table = np.prod(translator.model.graph.embedding.tokens.embeddings.shape)
+    table = np.prod(translator.model.get_layer("embedding").tokens.embeddings.shape)
     assert sum(sizes) == pytest.approx(translator.model.count_params() + table, rel=0.05)
     functions = session.meta_graph.graph_def.library.function
     nodes = [(one.signature.name, node) for one in functions for node in one.node_def]

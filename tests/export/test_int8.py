@@ -18,9 +18,7 @@ from keras_tfmr.export import check, known_answers
 from keras_tfmr.export.calibration import measured
 from keras_tfmr.export.saved_session import SavedSession
 from keras_tfmr.export.write import METADATA_FILE
-from keras_tfmr.faster import int8
-from keras_tfmr.faster.int8 import Int8Weights
-from keras_tfmr.finished import int8_errors, optimize_for_decoding
+from keras_tfmr.finished import int8, int8_errors, optimize_for_decoding
 
 # oneDNN then takes a processor without VNNI, whatever this one is.
 LOADED = """
@@ -31,10 +29,10 @@ np.save(sys.argv[3], tf.saved_model.load(path).signatures["f"](x=tf.constant(x))
 """
 
 
-def product(rng, weights, width=48, units=20, then=None):
+def product(rng, ranges, width=48, units=20, then=None):
     """A product in int8, whose place is "", and its kernel and bias."""
     kernel, bias = (rng.normal(size=n).astype("float32") for n in ((width, units), units))
-    return weights.product("", *map(tf.constant, (kernel, bias)), then), kernel, bias
+    return int8.rounded(ranges).product("", *map(tf.constant, (kernel, bias)), then), kernel, bias
 
 
 def rounded_product(x, kernel, bias, low, high):
@@ -55,7 +53,7 @@ def all_are_large(monkeypatch):
 @pytest.mark.parametrize("then", [None, keras.activations.relu, keras.activations.silu])
 def test_calibrated_product_is_that_of_rounded_integers(rows, then):
     rng = np.random.default_rng(0)
-    rounded, *exact = product(rng, Int8Weights({"": (-1.5, 2.0)}), then=then)
+    rounded, *exact = product(rng, {"": (-1.5, 2.0)}, then=then)
     x = rng.normal(size=(rows, 48)).astype("float32")
     expected = rounded_product(x.astype("float64"), *exact, -1.5, 2.0)
     expected = expected if then is None else np.array(then(expected))
@@ -67,7 +65,7 @@ def test_calibrated_product_is_that_of_rounded_integers(rows, then):
 
 def test_row_with_its_own_range_does_not_depend_on_other_rows():
     rng = np.random.default_rng(1)
-    rounded, kernel, bias = product(rng, Int8Weights({}))
+    rounded, kernel, bias = product(rng, {})
     x = rng.normal(size=(6, 48)).astype("float32")
     x[1], x[2] = 0, 1000 * x[2]
     y = np.array(rounded(x))
@@ -81,8 +79,8 @@ def test_row_with_its_own_range_does_not_depend_on_other_rows():
 @pytest.mark.ci
 def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
     rng = np.random.default_rng(2)
-    weights = Int8Weights({}), Int8Weights({"": (-3.0, 3.0)})
-    products = [product(rng, each, 64, 64)[0] for each in weights]
+    ranges = {}, {"": (-3.0, 3.0)}
+    products = [product(rng, each, 64, 64)[0] for each in ranges]
     x = np.full((5, 64), 3.0, "float32")  # the greatest sums, which would not fit into 16 bits
     x[1:] *= rng.choice([-1, 1], (4, 64))
 
@@ -95,7 +93,7 @@ def test_loop_in_a_saved_model_is_right_on_a_processor_without_vnni(tmp_path):
         return {"y": tf.while_loop(lambda i, x: i < 3, step, (0, x))[1]}
 
     module = tf.Module()
-    module.weights = [variable.value for each in weights for variable in each.variables]
+    module.weights = [variable.value for each in products for variable in each.variables]
     module.f = tf.function(loop, [tf.TensorSpec([None, 64], name="x")], autograph=False)
     tf.saved_model.save(module, str(tmp_path / "model"), signatures={"f": module.f})
     np.save(tmp_path / "x.npy", x)

@@ -9,7 +9,7 @@ from text_models import LINES, Plain, tiny_translator
 from keras_tfmr import Translator
 from keras_tfmr.export import known_answers
 from keras_tfmr.export.check import problems_in_new_process
-from keras_tfmr.faster import int8
+from keras_tfmr.finished import int8
 from keras_tfmr.text.spans import SLOTS
 
 PACKAGES = ("tensorflow-cpu", "tensorflow-text", "tensorflow-serving-api")

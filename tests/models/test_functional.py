@@ -11,11 +11,11 @@ import keras
 import numpy as np
 import pytest
 from helpers import random, randomize, to_numpy
-from own_models import OWN
+from own_models import COMPOSED, OWN, source_of
 
 from keras_tfmr import LabelSmoothedCrossEntropy
 from keras_tfmr.layers import CausalDecoder, Decoder, LMHead, PositionalEmbedding
-from keras_tfmr.models import LanguageModel, Transformer, TransformerConfig, TranslationModel
+from keras_tfmr.models import Transformer, TransformerConfig, TranslationModel
 
 VOCAB, SIZES = 20, dict(num_layers=1, d_model=8, num_heads=2, dff=16)
 TINY = TransformerConfig.preset(
@@ -138,47 +138,83 @@ def test_a_file_is_of_every_backend(backend, tmp_path):
         np.testing.assert_allclose(np.load(f"{path}.logits.npy"), logits, atol=1e-4)
 
 
-def two_decoders(x, context):
-    return Decoder(**SIZES)(Decoder(**SIZES)(x, context), context)
+def logits_of(source, target, head):
+    embedding = PositionalEmbedding(VOCAB, 8)
+    return head(Decoder(**SIZES)(embedding(target), embedding(source)))
 
 
-# What stands in the place of the embedding, of the context's and of the decoder, and the error.
+SOFTMAX = keras.layers.Dense(VOCAB, activation="softmax")
+# What makes a model, and the error.
 UNDECODABLE = {
-    "two decoders": (dict(decoder=two_decoders), "exactly one decoder.*Received: Decoder, Decoder"),
-    "no decoder": (dict(decoder=lambda x, context: x), "exactly one decoder.*Received: none"),
-    "one without context": (
-        dict(decoder=lambda x, context: CausalDecoder(**SIZES)(x)), "Received: CausalDecoder",
+    "no target": (
+        lambda s, t: TranslationModel(
+            [s, other := ids("other")], logits_of(s, other, LMHead(VOCAB))
+        ),
+        "named 'target_ids'.*source_ids.*other_ids",
     ),
-    "changed ids": (dict(ids=lambda ids: ids + 1), "nothing may stand between"),
-    "changed vectors": (dict(vectors=keras.layers.Dense(8)), "nothing may stand between"),
-    "context of the target": (
-        dict(decoder=lambda x, context: Decoder(**SIZES)(x, x)), "not of the target ids",
+    "two outputs": (
+        lambda s, t: TranslationModel([s, t], [logits_of(s, t, LMHead(VOCAB))] * 2),
+        "dictionary with the key 'logits'",
     ),
-    "other arguments": (
-        dict(decoder=lambda x, context: Decoder(**SIZES)(x, context, training=True)),
-        "alone. Received: training",
+    "softmax of a layer": (
+        lambda s, t: TranslationModel([s, t], logits_of(s, t, SOFTMAX)), "ends in a softmax",
     ),
-    "logits of more": (dict(more=True), "of the decoder's output alone"),
+    "softmax of an operation": (
+        lambda s, t: TranslationModel(
+            [s, t], keras.ops.softmax(logits_of(s, t, LMHead(VOCAB)))
+        ),
+        "ends in a softmax",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNDECODABLE)
 def test_what_cannot_be_decoded_is_an_error_when_it_is_made(name):
-    parts, message = UNDECODABLE[name]
-    source, target, embedding = ids("source"), ids("target"), PositionalEmbedding(VOCAB, 8)
-    same = lambda tensor: tensor  # noqa: E731
-    x = parts.get("vectors", same)(embedding(parts.get("ids", same)(target)))
-    decoder = parts.get("decoder") or Decoder(**SIZES)
-    y = decoder(x, embedding(source))
+    make, message = UNDECODABLE[name]
     with pytest.raises(ValueError, match=message):
-        TranslationModel([source, target], LMHead(VOCAB)(y + x if "more" in parts else y))
+        make(ids("source"), ids("target"))
 
 
-def test_a_language_model_has_a_decoder_without_a_context():
+def test_several_sources_go_by_name():
+    model = COMPOSED["boxes"]()
+    known = source_of(model)
+    for wrong in (list(known.values()), {"source_ids": known["source_ids"]}, known["source_ids"]):
+        with pytest.raises(
+            ValueError, match=r"dictionary of the inputs \['source_ids', 'language'\]"
+        ):
+            model.start(wrong, max_length=3)
+
+
+# Layers behind the decoder, and why they have no step.
+WITHOUT_STEP = {
+    "lstm": (lambda: keras.layers.LSTM(8, return_sequences=True), "has neither a `step`"),
+    "conv": (lambda: keras.layers.Conv1D(8, 3, padding="same"), "has neither a `step`"),
+    "another class": (lambda: Scaled(CausalDecoder(**SIZES)), "is a Scaled"),
+    "batch norm": (keras.layers.BatchNormalization, None),
+    "causal layer": (lambda: CausalDecoder(**SIZES), None),
+    "a model": (lambda: keras.Sequential([LMHead(8), LMHead(8)]), None),
+}
+
+
+class Scaled(CausalDecoder):
+    """A subclass with a call of its own, for which its base class cannot speak."""
+
+    def __init__(self, other):
+        super().__init__(**SIZES)
+
+    def call(self, x, mask=None):
+        return 2 * super().call(x, mask=mask)
+
+
+@pytest.mark.parametrize("name", WITHOUT_STEP)
+def test_layers_behind_the_decoder_have_a_step_or_say_why_not(name):
+    make, message = WITHOUT_STEP[name]
     source, target, embedding = ids("source"), ids("target"), PositionalEmbedding(VOCAB, 8)
-    x = Decoder(**SIZES)(embedding(target), embedding(source))
-    with pytest.raises(ValueError, match=r"a CausalDecoder\. Received: Decoder"):
-        LanguageModel([source, target], LMHead(VOCAB)(x))
+    layer = make()
+    layer.supports_masking = True  # else Keras warns
+    x = layer(Decoder(**SIZES)(embedding(target), embedding(source)))
+    why = TranslationModel([source, target], LMHead(VOCAB)(x)).why_not_cached()
+    assert (why is None) if message is None else message in why
 
 
 def test_sample_weights_of_rank_1_then_2():

@@ -21,7 +21,6 @@ keras_tfmr.presets keras_tfmr.client
 keras_tfmr.signatures
 keras_tfmr.finished keras_tfmr.recurrent
 keras_tfmr.models keras_tfmr.text
-keras_tfmr.faster
 keras_tfmr.decoding keras_tfmr.metrics keras_tfmr.precision
 keras_tfmr.layers keras_tfmr.losses keras_tfmr.schedules
 keras_tfmr._checks keras_tfmr._files keras_tfmr.compat keras_tfmr.config keras_tfmr.plots

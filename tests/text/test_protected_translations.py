@@ -12,7 +12,7 @@ from text_models import LINES, tiny, tiny_model, tokenizer
 from keras_tfmr import Transformer, Translator, decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.faster import int8
+from keras_tfmr.finished import int8
 from keras_tfmr.signatures.inputs import terms_of
 from keras_tfmr.text.protection import NO_SPAN, restore
 from keras_tfmr.text.spans import DEFAULT, SLOTS, python_pattern

@@ -12,7 +12,7 @@ from keras_tfmr.compat import flatten_layers
 from keras_tfmr.export import known_answers
 from keras_tfmr.export.check import differences
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.models.whole_sequence import WholeSequenceStep
+from keras_tfmr.models.model_step import WholeSequenceStep
 
 BLANK = ["", " ", "\t\r\n", "\u00a0\u3000", "\x00\x07"]
 
@@ -143,9 +143,9 @@ def test_a_model_of_ones_own_is_translated_with_and_exported(tmp_path):
     translator = tiny_translator(model, kind=Plain)
     for text, found in zip(LINES, translator.translate(LINES), strict=True):
         source = tokenizer().encode_truncated([text], 24)[0].numpy()
-        step = WholeSequenceStep(model.graph, 3, 12, *model.graph.encoded(source))
+        step = WholeSequenceStep(model, model.target_place, model.logits_place, 3, 12)
         ids = decoding.search(
-            step, step.start(1), translator.config,
+            step, step.start([source], 1, 12), translator.config,
             decoding.Examples(
                 [tokenizer().bos_id], tokenizer().eos_id,
                 banned_ids=decoding.banned_ids(tokenizer()),

@@ -20,7 +20,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_tfmr import compat
-from keras_tfmr.faster.parts import Product, Weights
+from keras_tfmr.finished.parts import Kind, Part, Product, Table
 
 INPUT_STEPS = 255
 WEIGHT_STEPS = 63
@@ -28,56 +28,43 @@ MIDDLE = 128  # the integer for 0, if a row has a range of its own
 LEAST_WEIGHTS = 2**15  # a product with fewer takes as long in float32
 
 
-class Int8Weights(Weights):
-    """`Weights` of large products and of tables in int8; the others stay in float32.
+def rounded(ranges):
+    """The `Kind` that stores tables and large products in int8, and the others in float32.
 
     Args:
-        ranges: {place: the range of a product's inputs}, as `ObservingWeights` finds it.
+        ranges: {place: the range of a product's inputs}, as `observing` finds it.
     """
 
-    def __init__(self, ranges):
-        super().__init__("float32", as_variables=True)
-        self.precision, self.ranges = "int8", ranges
-
-    def product(self, place, kernel, bias, then=None, float32_sum=False):
+    def product(place, kernel, bias, then=None, float32_sum=False):
         if not is_large(kernel):
-            return super().product(place, kernel, bias, then, float32_sum)
-        if place in self.ranges:
-            return Int8Product(self, kernel, bias, then, self.ranges[place])
-        return RowInt8Product(self, kernel, bias, then)
+            return Product(place, kernel, bias, then, float32_sum)
+        if place in ranges:
+            return Int8Product(place, kernel, bias, then, ranges[place])
+        return RowInt8Product(place, kernel, bias, then)
 
-    def table(self, vectors):
-        return Int8Table(self, vectors)
-
-
-class OneInt8Product(Weights):
-    """`Weights` in float32 but for one product, to find out how far that moves a model."""
-
-    def __init__(self, place, input_range):
-        super().__init__("float32", as_variables=True)
-        self.place, self.input_range = place, input_range
-
-    def product(self, place, kernel, bias, then=None, float32_sum=False):
-        if place == self.place:
-            return Int8Product(self, kernel, bias, then, self.input_range)
-        return super().product(place, kernel, bias, then, float32_sum)
+    return Kind("int8", "float32", product, Int8Table)
 
 
-class ObservingWeights(Weights):
-    """`Weights` in float32 of large products that note the range of their inputs.
+def observing(ranges):
+    """The `Kind` in float32 whose large products note the range of their inputs in `ranges`."""
 
-    Attributes:
-        ranges: {place: the least and the greatest input so far, or 0}.
-    """
-
-    def __init__(self):
-        super().__init__("float32", as_variables=True)
-        self.ranges = {}
-
-    def product(self, place, kernel, bias, then=None, float32_sum=False):
+    def product(place, kernel, bias, then=None, float32_sum=False):
         if not is_large(kernel):
-            return super().product(place, kernel, bias, then, float32_sum)
-        return ObservedProduct(self, place, kernel, bias, then, float32_sum)
+            return Product(place, kernel, bias, then, float32_sum)
+        return ObservedProduct(ranges, place, kernel, bias, then, float32_sum)
+
+    return Kind("float32", "float32", product, Table)
+
+
+def rounded_at(chosen, input_range):
+    """The `Kind` in float32 except for one product, to find out how far that moves a model."""
+
+    def product(place, kernel, bias, then=None, float32_sum=False):
+        if place == chosen:
+            return Int8Product(place, kernel, bias, then, input_range)
+        return Product(place, kernel, bias, then, float32_sum)
+
+    return Kind("float32", "float32", product, Table)
 
 
 def is_large(kernel):
@@ -86,23 +73,33 @@ def is_large(kernel):
 
 
 class ObservedProduct(Product):
-    """A `Product` that notes the range of its inputs in `ObservingWeights`."""
+    """A `Product` that notes the range of its inputs in `ranges`."""
 
-    def __init__(self, weights, place, kernel, bias, then, float32_sum):
-        super().__init__(weights, kernel, bias, then, float32_sum)
-        self.place, self.ranges = place, weights.ranges
+    position_wise = True
 
-    def __call__(self, x):
-        low, high = self.ranges.get(self.place, (0.0, 0.0))  # what the op takes contains 0
-        self.ranges[self.place] = min(low, float(ops.min(x))), max(high, float(ops.max(x)))
-        return super().__call__(x)
+    def __init__(self, ranges, place, *args):
+        super().__init__(place, *args)
+        self.note = functools.partial(widen, ranges, place)
+
+    def call(self, x):
+        if (
+            not isinstance(x, keras.KerasTensor) and tf.executing_eagerly()
+        ):  # not while Keras traces
+            self.note(float(ops.min(x)), float(ops.max(x)))
+        return super().call(x)
 
 
-class IntegerProduct:
+def widen(ranges, place, low, high):
+    """Widens the range of a place; what the op takes contains 0."""
+    least, greatest = ranges.get(place, (0.0, 0.0))
+    ranges[place] = min(least, low), max(greatest, high)
+
+
+class IntegerProduct(Part):
     """The base of products of integers, which differ in how inputs are rounded.
 
     Args:
-        weights: The `Weights` to hold kernel and offset.
+        place: The path of its layer in the model.
         kernel: Tensor `[width, units]`.
         then: A function of the sum, or None.
         step: The difference between two neighbouring inputs.
@@ -113,20 +110,22 @@ class IntegerProduct:
         x: Tensor `[rows, width]`.
     """
 
-    dtype = "float32"  # of the sums
+    position_wise = True
 
-    def __init__(self, weights, kernel, then, step, zero, bias=0.0):
-        self.then, self.step, self.zero = then, step, zero
+    def __init__(self, place, kernel, then, step, zero, bias=0.0):
+        super().__init__()
+        self.place = place
+        self.then, self.input_step, self.zero = then, step, zero
         kernel = np.asarray(ops.convert_to_numpy(kernel), "float64")
         scale = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / WEIGHT_STEPS  # [units]
         kernel = np.round(kernel / scale)
         # What the integer for 0 adds to each column is taken off again with the bias.
         offset = -step * zero * scale * kernel.sum(axis=0) + bias
-        self.kernel = weights.hold(kernel, "int8")
-        self.column_range = weights.hold(scale * 127)  # as the op wants it: the value of 127
-        self.offset = weights.hold(offset)
+        self.kernel = self.hold(kernel, "int8")
+        self.column_range = self.hold(scale * 127)  # as the op wants it: the value of 127
+        self.offset = self.hold(offset)
 
-    def __call__(self, x):
+    def call(self, x):
         # The op exists in graphs only.
         return self._in_graph(x) if tf.executing_eagerly() else self.multiplied(x)
 
@@ -143,7 +142,7 @@ class IntegerProduct:
         kernel = tf.bitcast(
             tf.convert_to_tensor(self.kernel), tf.qint8
         )  # which no variable can have
-        greatest = tf.constant(self.step * INPUT_STEPS, tf.float32)
+        greatest = tf.constant(self.input_step * INPUT_STEPS, tf.float32)
         offset, column_range = map(tf.convert_to_tensor, (self.offset, self.column_range))
         y = compat.quantized_matmul(x, kernel, offset, greatest, column_range, relu)
         y.set_shape([None, self.kernel.shape[1]])
@@ -154,22 +153,22 @@ class Int8Product(IntegerProduct):
     """x W + b, and a function of the sum, in integers; x within a range that is known.
 
     Args:
-        weights, kernel, bias, then: As for `Product`.
+        place, kernel, bias, then: As for `Product`.
         input_range: The least and the greatest input; what is beyond is cut.
     """
 
-    def __init__(self, weights, kernel, bias, then, input_range):
+    def __init__(self, place, kernel, bias, then, input_range):
         low, high = input_range
         step = max(high - low, 1e-30) / INPUT_STEPS
         bias = 0.0 if bias is None else ops.convert_to_numpy(bias)
-        super().__init__(weights, kernel, then, step, round(-low / step), bias)
+        super().__init__(place, kernel, then, step, round(-low / step), bias)
 
     def multiplied(self, x):
         # The raw op, because tf.quantization.quantize warns of its own deprecation.
         integers, _, _ = tf.raw_ops.QuantizeV2(
             input=x,
-            min_range=-self.zero * self.step,
-            max_range=(INPUT_STEPS - self.zero) * self.step,
+            min_range=-self.zero * self.input_step,
+            max_range=(INPUT_STEPS - self.zero) * self.input_step,
             T=tf.quint8,
         )
         if self.then is keras.activations.relu:
@@ -182,12 +181,12 @@ class RowInt8Product(IntegerProduct):
     """As `Int8Product`, but each row of x has a range of its own.
 
     Args:
-        weights, kernel, bias, then: As for `Product`.
+        place, kernel, bias, then: As for `Product`.
     """
 
-    def __init__(self, weights, kernel, bias, then):
-        super().__init__(weights, kernel, then, step=1.0, zero=MIDDLE)
-        self.bias = weights.hold(bias)
+    def __init__(self, place, kernel, bias, then):
+        super().__init__(place, kernel, then, step=1.0, zero=MIDDLE)
+        self.bias = self.hold(bias)
 
     def multiplied(self, x):
         greatest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
@@ -198,16 +197,19 @@ class RowInt8Product(IntegerProduct):
         return y if self.then is None else self.then(y)
 
 
-class Int8Table:
+class Int8Table(Part):
     """As `Table`, in int8 with one scale for each vector."""
 
-    def __init__(self, weights, vectors):
+    position_wise = True
+
+    def __init__(self, vectors):
+        super().__init__()
         scales = ops.max(ops.abs(vectors), axis=-1, keepdims=True)  # [vocab, 1]
         scales = ops.maximum(scales, 1e-30) / 127
-        self.vectors = weights.hold(ops.round(vectors / scales), "int8")
-        self.scales = weights.hold(scales)
+        self.vectors = self.hold(ops.round(vectors / scales), "int8")
+        self.scales = self.hold(scales)
 
-    def __call__(self, ids):
+    def call(self, ids):
         vectors = ops.cast(compat.take(self.vectors, ids), "float32")
         return vectors * compat.take(self.scales, ids)
 
@@ -215,7 +217,7 @@ class Int8Table:
 @functools.cache
 def check_int8():
     """Raises a RuntimeError if this TensorFlow does not multiply in int8."""
-    product = RowInt8Product(Weights("float32", as_variables=True), tf.ones([3, 2]), None, None)
+    product = RowInt8Product("", tf.ones([3, 2]), None, None)
     try:
         product(np.ones((1, 3), "float32"))
     except (ValueError, RuntimeError, tf.errors.OpError) as error:

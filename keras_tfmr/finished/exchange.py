@@ -1,0 +1,245 @@
+"""The exchange of a model's layers for finished ones: the same results in fewer operations."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from keras_tfmr import layers
+from keras_tfmr.compat import flatten_layers
+from keras_tfmr.finished.embedding import FinishedEmbedding, FinishedHead
+from keras_tfmr.finished.parts import KNOWN_NORMS, Norm, Part, matrix
+from keras_tfmr.finished.stacks import (
+    FinishedCausalDecoder,
+    FinishedDecoder,
+    FinishedEncoder,
+    FinishedFeedForwardLayer,
+)
+from keras_tfmr.layers.base import WEIGHT_OPTIONS, optional_layer
+from keras_tfmr.layers.dense import Dense
+from keras_tfmr.models.stepping import as_plain_model, calls_of, is_reversed
+from keras_tfmr.precision import in_policy, merged_weights
+
+DTYPES = ("float32", "bfloat16", "float16")
+# The options that finished layers know, of each kind of layer. A layer with another one stays.
+OF_LAYERS = {"name", "trainable", "dtype", "inside"}
+OF_PROJECTIONS = OF_LAYERS | {"use_bias", *WEIGHT_OPTIONS}
+OF_SUBLAYERS = OF_PROJECTIONS | {"dropout_rate", "norm_first", "norm"}
+OF_HEADS = {"num_heads", "key_dim", "num_kv_heads", "attention_dropout_rate", "qk_norm"}
+OF_FEED_FORWARD = {"d_model", "dff", "activation"}
+OF_BLOCKS = OF_SUBLAYERS | OF_HEADS | OF_FEED_FORWARD | {"gated"}
+OF_STACKS = OF_BLOCKS | {"num_layers", "relative_positions"}
+OF_EMBEDDINGS = OF_LAYERS | {
+    "vocab_size", "d_model", "positions", "norm", "scaled", "mask_zero", "logits_bias",
+}  # fmt: skip
+RELATIVE = layers.RotaryPositions, layers.ALiBi, layers.RelativePositionBias
+
+
+class Exchange(NamedTuple):
+    """How a class of layers is exchanged.
+
+    Fields:
+        options: The options that are known.
+        arguments: The arguments of a call that are known; two at most without a name.
+        finish: From a `Kind`, a layer and the calls of it to a finished layer.
+    """
+
+    options: set
+    arguments: tuple
+    finish: Callable
+
+
+def stack(finished_class, *sublayers):
+    """A function that finishes a stack whose layers have these sublayers."""
+
+    def finish(kind, layer, calls):
+        each = [{name: getattr(one, name) for name in sublayers} for one in layer.layers]
+        return finished_class(
+            kind, layer, each, layer.d_model, layer.norm, layer.relative_positions
+        )
+
+    return finish
+
+
+def one_layer(finished_class, *sublayers):
+    """A function that finishes a layer that has these sublayers."""
+
+    def finish(kind, layer, calls):
+        each = {name: getattr(layer, name) for name in sublayers}
+        return finished_class(kind, layer, [each], layer.d_model)
+
+    return finish
+
+
+def one_sublayer(finished_class, name):
+    """A function that finishes an attention sublayer that stands alone."""
+
+    def finish(kind, layer, calls):
+        width = layer.attention.output_dense.units
+        return finished_class(kind, layer, [{name: layer}], width)
+
+    return finish
+
+
+def embedding(kind, layer, calls):
+    """A finished `PositionalEmbedding`."""
+    reverse = [is_reversed(call) for call in calls]
+    return FinishedEmbedding(kind, layer, embeds=not all(reverse), reverse=any(reverse))
+
+
+ENCODES, DECODES = ("self_attention", "feed_forward"), ("self_attention", "cross_attention")
+OF_ONE, OF_TWO = ("x", "mask"), ("x", "context", "mask", "context_mask")
+EXCHANGES = {
+    layers.Encoder: Exchange(OF_STACKS, OF_ONE, stack(FinishedEncoder, *ENCODES)),
+    layers.EncoderLayer: Exchange(OF_BLOCKS, OF_ONE, one_layer(FinishedEncoder, *ENCODES)),
+    layers.GlobalSelfAttention: Exchange(
+        OF_SUBLAYERS | OF_HEADS, OF_ONE, one_sublayer(FinishedEncoder, "self_attention")
+    ),
+    layers.CausalDecoder: Exchange(OF_STACKS, OF_ONE, stack(FinishedCausalDecoder, *ENCODES)),
+    layers.CausalDecoderLayer: Exchange(
+        OF_BLOCKS, OF_ONE, one_layer(FinishedCausalDecoder, *ENCODES)
+    ),
+    layers.CausalSelfAttention: Exchange(
+        OF_SUBLAYERS | OF_HEADS, OF_ONE, one_sublayer(FinishedCausalDecoder, "self_attention")
+    ),
+    layers.Decoder: Exchange(OF_STACKS, OF_TWO, stack(FinishedDecoder, *DECODES, "feed_forward")),
+    layers.DecoderLayer: Exchange(
+        OF_BLOCKS, OF_TWO, one_layer(FinishedDecoder, *DECODES, "feed_forward")
+    ),
+    layers.CrossAttention: Exchange(
+        OF_SUBLAYERS | OF_HEADS,
+        ("x", "context", "context_mask"),
+        one_sublayer(FinishedDecoder, "cross_attention"),
+    ),
+    layers.FeedForward: Exchange(
+        OF_SUBLAYERS | OF_FEED_FORWARD,
+        ("x",),
+        lambda kind, layer, calls: FinishedFeedForwardLayer(kind, layer),
+    ),
+    layers.GatedFeedForward: Exchange(
+        OF_SUBLAYERS | OF_FEED_FORWARD,
+        ("x",),
+        lambda kind, layer, calls: FinishedFeedForwardLayer(kind, layer),
+    ),
+    layers.PositionalEmbedding: Exchange(OF_EMBEDDINGS, ("inputs", "reverse"), embedding),
+    layers.LMHead: Exchange(
+        OF_PROJECTIONS | {"units"}, ("x",), lambda kind, layer, calls: FinishedHead(kind, layer)
+    ),
+}
+
+
+def finished(model, kind):
+    """A copy of a functional model with finished layers, where the layers are known.
+
+    Others are copied, in the dtype of the kind, with LoRA merged into them.
+
+    Args:
+        model: The model.
+        kind: The `Kind`.
+
+    Returns:
+        The copy, of the class of the model, and the layers of the model that were exchanged.
+    """
+    _, _, calls = calls_of(model)
+    exchanged, copies = [], []
+
+    def exchange(layer):
+        own_calls = [call for call in calls if call.operation is layer]
+        if why_not_exchanged(layer, own_calls) is None:
+            exchanged.append(layer)
+            return EXCHANGES[type(layer)].finish(kind, layer, own_calls)
+        if not isinstance(layer, keras.layers.Layer):
+            return layer  # an operation, which has no weights
+        copies.append((layer, type(layer).from_config(in_policy(layer.get_config(), kind.dtype))))
+        return copies[-1][1]
+
+    graph = keras.models.clone_model(
+        as_plain_model(model), clone_function=exchange, call_function=called
+    )
+    for layer, copy in copies:
+        values = merged_weights(layer)
+        for weight in copy.weights:
+            weight.assign(values[weight.path])
+    outputs = keras.tree.pack_sequence_as(model.output, graph.outputs)
+    copy = type(model)(graph.input, outputs, name=model.name)
+    copy.trainable = False
+    copy.precision, copy.bounded = kind.precision, is_bounded(model, calls)
+    return copy, exchanged
+
+
+LEAST_OVERFLOW = 64.0  # of a logit whose exp() could overflow in a sum over a vocabulary
+
+
+def is_bounded(model, calls):
+    """Whether exp() of no logit of a model overflows, as far as its last norm and its head tell.
+
+    A norm gives no vector longer than √width, times its gain.
+    """
+    [head] = [call for call in calls[-1:]]
+    made_by = {id(out): call.operation for call in calls for out in call.outputs}
+    norm = last_norm(made_by.get(id(head.args[0])))
+    if norm is None or type(head.operation) not in (layers.LMHead, layers.PositionalEmbedding):
+        return False
+    if isinstance(head.operation, layers.LMHead):
+        kernel, bias = matrix(head.operation.dense)
+    else:
+        kernel = ops.transpose(ops.cast(head.operation.tokens.embeddings, "float32"))
+        bias = ops.cast(head.operation.bias, "float32") if head.operation.logits_bias else None
+    kernel, bias = Norm(norm, folded=True).fold(kernel, bias)
+    lengths = ops.sqrt(ops.sum(ops.square(kernel), axis=0))  # [vocab]
+    greatest = math.sqrt(kernel.shape[0]) * lengths
+    greatest = greatest if bias is None else greatest + ops.abs(bias)
+    return float(ops.max(greatest)) < LEAST_OVERFLOW
+
+
+def last_norm(layer):
+    """The normalisation that makes what a layer gives, or None."""
+    if type(layer) in KNOWN_NORMS:
+        return layer
+    if type(layer) not in (layers.Decoder, layers.CausalDecoder):
+        return None
+    norm = layer.norm or layer.layers[-1].feed_forward.residual.norm
+    return norm if type(norm) in KNOWN_NORMS else None
+
+
+def called(operation, *args, **kwargs):
+    """An operation called with what it was called with; a finished layer without `training`."""
+    if isinstance(operation, Part):
+        kwargs = {name: value for name, value in kwargs.items() if is_given(name, value)}
+    return operation(*args, **kwargs)
+
+
+def is_given(name, value):
+    """Whether an argument of a call says something that matters to a finished layer."""
+    return value is not None and value is not False and name != "training"
+
+
+def why_not_exchanged(layer, calls):
+    """Why a layer stays as it is; None if it can be exchanged."""
+    if type(layer) not in EXCHANGES:
+        return "it is of another class"
+    exchange, config = EXCHANGES[type(layer)], layer.get_config()
+    if unknown := set(config) - exchange.options:
+        return f"it has the options {sorted(unknown)}"
+    for call in calls:
+        given = {name for name, value in call.kwargs.items() if is_given(name, value)}
+        if len(call.args) > 2 or given - {*exchange.arguments}:
+            return f"it is called with {len(call.args)} arguments and {sorted(given)}"
+    inside = flatten_layers(layer)
+    of_config = {type(each) for each in flatten_layers(type(layer).from_config(config))}
+    if others := {type(each) for each in inside} - of_config - {Dense}:
+        return f"it holds other layers than its config says: {[each.__name__ for each in others]}"
+    if any(each.quantization_mode for each in inside):
+        return "it is quantised"
+    for name in ("norm", "qk_norm"):
+        norm = optional_layer(name, config.get(name), "RMSNormalization()")
+        if norm is not None and type(norm) not in KNOWN_NORMS:
+            return f"its {name} is a {type(norm).__name__}"
+    relative = getattr(layer, "relative_positions", None)
+    if relative is not None and type(relative) not in RELATIVE:
+        return f"its relative positions are a {type(relative).__name__}"
+    if layer.compute_dtype not in DTYPES:
+        return f"it computes in {layer.compute_dtype}"
+    return None

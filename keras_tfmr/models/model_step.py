@@ -1,0 +1,175 @@
+"""One more token of a model: with caches, or by the model called on all tokens so far."""
+
+import contextlib
+import copy
+
+import keras
+import numpy as np
+from keras import ops, tree
+
+from keras_tfmr import _checks
+from keras_tfmr.decoding.result import lengths_of
+from keras_tfmr.decoding.step import DecodingStep, select_rows
+
+
+class CachedStep(DecodingStep):
+    """The `DecodingStep` of a `DerivedStep`: one token after those in caches.
+
+    The state has `length`, the number of tokens in the caches; `caches`, of each row; and
+    `examples`, what the step reads of each example.
+
+    Args:
+        derived: The `DerivedStep`.
+        vocab_size: The number of token IDs.
+        num_beams: The number of hypotheses of an example.
+        max_length: The number of tokens that can be decoded.
+        vectors: The position vectors that `derived.encode` gave.
+        shrinks: Whether shapes may change.
+        bounded: Whether exp() of no logit overflows.
+    """
+
+    def __init__(self, derived, vocab_size, num_beams, max_length, vectors, shrinks, bounded):
+        self.bounded = bounded
+        self.derived, self.vocab_size, self.vectors = derived, vocab_size, vectors
+        self.num_beams, self.max_length, self.shrinks = num_beams, max_length, shrinks
+        self.variables = read_once(derived.step.variables)
+
+    def next(self, tokens, state):
+        logits, normaliser, state = self.unnormalised(tokens, state)
+        return logits - normaliser, state
+
+    def unnormalised(self, tokens, state):
+        length, caches, examples = state["length"], state["caches"], state["examples"]
+        with self.variables:
+            logits, caches = self.derived.step(
+                [ops.expand_dims(tokens, 1), length, caches, examples, self.vectors]
+            )
+        rows = -1 if tokens.shape[0] is None else tokens.shape[0]
+        logits = ops.cast(ops.reshape(logits, (rows, self.vocab_size)), "float32")  # [rows, vocab]
+        state = {**state, "length": length + 1, "caches": caches}
+        if self.bounded:  # no exp() overflows, so that their sum needs no maximum
+            return logits, ops.log(ops.sum(ops.exp(logits), axis=-1, keepdims=True)), state
+        return logits, ops.logsumexp(logits, axis=-1, keepdims=True), state
+
+    def after(self, prompt, state, reading, fixed_shapes):
+        """The step and the state after as many tokens as the shortest prompt has, minus one.
+
+        Args:
+            prompt: int32 `[batch, length]`, padded with 0 at the end.
+            state: That of no tokens.
+            reading: The `DerivedStep` of one hypothesis for each example.
+            fixed_shapes: Whether the shapes of the state stay the same.
+        """
+        index = shortest(prompt, fixed_shapes) - 1
+        step = copy.copy(self)
+        step.max_length = self.max_length - index
+        if isinstance(index, int) and index == 0:
+            return step, state
+        room = self.max_length if fixed_shapes else None
+        caches = reading.empty_caches(ops.shape(prompt)[0], room)
+        start = ops.zeros((), "int32")
+        inputs = [prompt[:, :index], start, caches, state["examples"], self.vectors]
+        with self.variables:
+            _, caches = reading.step(inputs)
+        if self.num_beams > 1:
+            caches = tree.map_structure(
+                lambda x: ops.repeat(x, self.num_beams, axis=0) if len(x.shape) else x, caches
+            )
+        length = ops.convert_to_tensor(index, "int32")
+        return step, {**state, "length": length, "caches": reading.of_any_size(caches)}
+
+    def reorder(self, state, rows):
+        return {**state, "caches": super().reorder(state["caches"], rows)}
+
+    def select_examples(self, state, examples):
+        beams = np.arange(self.num_beams, dtype="int32")
+        rows = ops.reshape(examples[:, None] * self.num_beams + beams, (-1,))
+        return {
+            **state,
+            "caches": select_rows(state["caches"], rows),
+            "examples": select_rows(state["examples"], examples),
+        }
+
+
+def read_once(variables):
+    """A scope in which these variables have the values that they have now.
+
+    On TensorFlow, each step of a loop would read each of them again.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return contextlib.nullcontext()
+    import tensorflow as tf
+
+    # Keras's own conversion gives a variable back, unread.
+    values = [(variable, tf.convert_to_tensor(variable.value)) for variable in variables]
+    return keras.StatelessScope(values)
+
+
+class WholeSequenceStep(DecodingStep):
+    """A `DecodingStep` that calls the model on all tokens so far.
+
+    It decodes every model, on every backend, and is what `CachedStep` must equal. The time of a
+    search grows with the square of its length.
+
+    Args:
+        model: The model.
+        target, logits: The places of the target ids among its inputs and of the logits among its
+            outputs.
+        num_beams: The number of hypotheses of an example.
+        max_length: The number of tokens that can be decoded.
+
+    The state is `ids` int32 `[rows, length]`, the tokens so far with padding behind them; `length`,
+    their number; and `sources`, the other inputs of each row.
+    """
+
+    def __init__(self, model, target, logits, num_beams, max_length):
+        self.model, self.target, self.logits = model, target, logits
+        self.vocab_size = model.outputs[logits].shape[-1]
+        self.num_beams, self.max_length = num_beams, max_length
+
+    def start(self, sources, batch, length):
+        """The state before the first of `length` tokens of `batch` examples."""
+        ids = ops.zeros((batch * self.num_beams, length), "int32")
+        sources = [ops.repeat(source, self.num_beams, axis=0) for source in sources]
+        return {"ids": ids, "length": ops.zeros((), "int32"), "sources": sources}
+
+    def next(self, tokens, state):
+        ids, length = state["ids"], state["length"]
+        here = ops.equal(ops.arange(ops.shape(ids)[1], dtype="int32"), length)
+        ids = ops.where(here, tokens[:, None], ids)  # [rows, length]
+        inputs = list(state["sources"])
+        inputs.insert(self.target, ids)
+        outputs = self.model(tree.pack_sequence_as(self.model.input, inputs))
+        logits = ops.cast(tree.flatten(outputs)[self.logits], "float32")  # [rows, length, vocab]
+        log_probs = ops.log_softmax(ops.take(logits, length, axis=1), axis=-1)
+        return log_probs, {**state, "ids": ids, "length": length + 1}
+
+
+def shortest(prompt, fixed_shapes):
+    """The number of tokens of the shortest prompt, at least 1; 1 where it must be known and is not.
+
+    Args:
+        prompt: int32 `[batch, length]`, padded with 0 at the end.
+        fixed_shapes: Whether it must be known.
+    """
+    known = _checks.known(prompt)
+    if known is not None:
+        return max(int((known != 0).sum(axis=1).min(initial=known.shape[1])), 1)
+    return 1 if fixed_shapes else ops.maximum(ops.min(lengths_of(prompt)), 1)
+
+
+def checked_prompt(prompt, vocab_size):
+    """Prompts int32 `[batch, length]`, each up to its first padding; or a ValueError."""
+    prompt = _checks.padded_ids("prompt", prompt, vocab_size - 1, 1, batch=None, length=None)
+    # Where no error can be raised, nothing comes behind padding.
+    ended = ops.cumsum(ops.cast(ops.equal(prompt, 0), "int32"), axis=1) > 0
+    return ops.where(ended, 0, prompt)
+
+
+def rest_of(prompt, index):
+    """`bos_ids` `[batch]` and `prefix` `[batch, length]` of `Examples`: prompts from an index."""
+    length = ops.shape(prompt)[1]
+    padded = ops.pad(prompt, [[0, 0], [0, 1 + length]])
+    places = index + ops.arange(1 + length, dtype="int32")
+    rest = ops.take(padded, places, axis=1)  # [batch, 1 + length]
+    return rest[:, 0], rest[:, 1:]

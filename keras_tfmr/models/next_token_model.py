@@ -1,0 +1,195 @@
+"""The base of the functional models that predict each next token, and can be decoded."""
+
+from typing import Any
+
+import keras
+from keras import ops, tree
+
+from keras_tfmr import _checks, compat
+from keras_tfmr.decoding import Examples, search
+from keras_tfmr.layers import LearnedPositions
+from keras_tfmr.models.explain import AttentionScores, with_scores
+from keras_tfmr.models.model_step import CachedStep, WholeSequenceStep
+from keras_tfmr.models.saving import FunctionalModel
+from keras_tfmr.models.stepping import NoStepError, derived_step
+from keras_tfmr.models.transformer_config import TransformerConfig
+
+LOGITS = "logits"  # the name of their output, if a model has several
+
+
+class NextTokenModel(FunctionalModel):
+    """The base of `TranslationModel` and `LanguageModel`.
+
+    Attributes:
+        target_place, logits_place: The places of the target ids among the inputs and of the logits
+            among the outputs.
+        precision: That of a finished model, which is for decoding only; None of others.
+        bounded: Whether exp() of no logit overflows, which is known of finished models alone.
+    """
+
+    target_name: str  # of the input with the target ids
+
+    def __init__(
+        self,
+        inputs: Any,
+        outputs: Any,
+        name: str | None = None,
+        *,
+        config: TransformerConfig | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(inputs, outputs, name=name, config=config, **kwargs)
+        self.target_place = place_of_target(self, self.target_name)
+        self.logits_place = place_of_logits(self)
+        check_logits(self, self.outputs[self.logits_place])
+        self.derived, self.precision, self.bounded = Derived(self), None, False
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of target token IDs."""
+        return self.outputs[self.logits_place].shape[-1]
+
+    def why_not_cached(self) -> str | None:
+        """Why `start` decodes by calling the model on all tokens so far; None if it has caches."""
+        return self.derived.why_not_cached()
+
+    def check_lengths(self, **lengths: int) -> None:
+        """Raises a ValueError if fewer positions are learned than these lengths of named inputs."""
+        if any(isinstance(layer, LearnedPositions) for layer in compat.flatten_layers(self)):
+            self(
+                tree.map_structure(
+                    lambda x: keras.KerasTensor((1, lengths[x.name], *x.shape[2:]), x.dtype),
+                    self.input,
+                )
+            )
+
+    def step_and_state(self, sources, batch, num_beams, max_length, fixed_shapes=None, before=0):
+        """A `DecodingStep` and its state before the first token.
+
+        Args:
+            sources: The list of the inputs other than the target ids.
+            batch: Number of examples.
+            num_beams, max_length, fixed_shapes: As for `TranslationModel.start`.
+            before: The number of tokens to decode before these, those of a prompt.
+        """
+        num_beams = _checks.integer("num_beams", num_beams, 1)
+        max_length = before + _checks.integer("max_length", max_length, 1)
+        if fixed_shapes is None:
+            fixed_shapes = keras.backend.backend() == "jax"
+        if self.why_not_cached() is not None:
+            step = WholeSequenceStep(
+                self, self.target_place, self.logits_place, num_beams, max_length
+            )
+            return step, step.start(sources, batch, max_length)
+        derived = self.derived.step(num_beams, fixed_shapes)
+        examples, vectors = [], []
+        if derived.encode is not None:
+            positions = ops.arange(max_length, dtype="int32")
+            examples, vectors = derived.encode([*sources, positions])
+        step = CachedStep(
+            derived, self.vocab_size, num_beams, max_length, vectors,
+            shrinks=not fixed_shapes, bounded=self.bounded,
+        )  # fmt: skip
+        caches = derived.empty_caches(batch * num_beams, max_length if fixed_shapes else None)
+        return step, {"length": ops.zeros((), "int32"), "caches": caches, "examples": examples}
+
+    def source_list(self, source):
+        """The inputs other than the target ids as a list, of what `start` takes.
+
+        Raises:
+            ValueError: If these are others than the model has.
+        """
+        names = [x.name for place, x in enumerate(self.inputs) if place != self.target_place]
+        if isinstance(source, dict) and sorted(source) == sorted(names):
+            return [ops.convert_to_tensor(source[name]) for name in names]
+        if len(names) == 1 and source is not None and not isinstance(source, (dict, list, tuple)):
+            return [ops.convert_to_tensor(source)]
+        if not names and source is None:
+            return []
+        received = sorted(source) if isinstance(source, dict) else type(source).__name__
+        raise ValueError(
+            f"The source of {self.name!r} must be a dictionary of the inputs {names}"
+            f"{', or the only one' * (len(names) == 1)}. Received: {received}"
+        )
+
+    def generated(self, step, state, bos_ids, eos_id, config, *, prefix, max_lengths, sampling):
+        """The `DecodingResult` of `generate`."""
+        examples = Examples(bos_ids, eos_id, prefix=prefix, max_lengths=max_lengths)
+        return search(step, state, config, examples, choose=sampling)
+
+
+class Derived:
+    """What is derived from the graph of a model, each once.
+
+    It is no layer, so that Keras takes nothing in it for a part of the model.
+    """
+
+    def __init__(self, model):
+        self.model, self.steps, self.explaining = model, {}, None
+
+    def step(self, num_beams, fixed_shapes):
+        """The `DerivedStep`; or a `NoStepError` error."""
+        key = num_beams, 0 if fixed_shapes else None
+        if key not in self.steps:
+            try:
+                self.steps[key] = derived_step(
+                    self.model, self.model.target_place, self.model.logits_place, *key
+                )
+            except NoStepError as error:
+                self.steps[key] = error
+        if isinstance(self.steps[key], NoStepError):
+            raise self.steps[key]
+        return self.steps[key]
+
+    def why_not_cached(self):
+        """The message of the error, or None."""
+        try:
+            self.step(1, keras.backend.backend() == "jax")
+        except NoStepError as error:
+            return str(error)
+        return None
+
+    def explained(self, inputs):
+        """The logits of a list of inputs, and the `AttentionScores`."""
+        if self.explaining is None:
+            self.explaining = with_scores(self.model)
+        outputs, scores = self.explaining(tree.pack_sequence_as(self.model.input, inputs))
+        return outputs[self.model.logits_place], AttentionScores(*scores)
+
+
+def place_of_target(model, name):
+    """The place of the input of this name; or of the only one."""
+    names = [x.name for x in model.inputs]
+    if name not in names and len(names) > 1:
+        raise ValueError(f"One input must be named {name!r}. Received: inputs {names}")
+    return names.index(name) if name in names else 0
+
+
+def place_of_logits(model):
+    """The place of the logits among the outputs of a model."""
+    if len(model.outputs) == 1:
+        return 0
+    if isinstance(model.output, dict) and LOGITS in model.output:
+        return [x is model.output[LOGITS] for x in model.outputs].index(True)
+    raise ValueError(
+        f"Several outputs must be a dictionary with the key {LOGITS!r}. Received: "
+        f"{sorted(model.output) if isinstance(model.output, dict) else model.output}"
+    )
+
+
+def check_logits(model, logits):
+    """Raises a ValueError unless these can be logits `[batch, target, vocab]`."""
+    if len(logits.shape) != 3 or logits.shape[-1] is None:
+        raise ValueError(
+            "The logits must have shape [batch, target, vocab], vocab being known. Received: "
+            f"{logits.shape}"
+        )
+    for operation in model.operations:
+        ends_here = any(x is logits for x in tree.flatten(operation.output))
+        softmax = getattr(operation, "activation", None) is keras.activations.softmax
+        softmax |= isinstance(operation, keras.layers.Softmax)
+        if ends_here and (softmax or compat.operation_name(operation) == "Softmax"):
+            raise ValueError(
+                "The output must be logits, to which losses and searches apply the softmax. "
+                f"Received: {operation.name!r}, which ends in a softmax"
+            )
