@@ -2,6 +2,7 @@
 
 import keras
 from helpers import random, random_ids, randomize
+from keras import ops
 
 from keras_tfmr.layers import (
     CausalSelfAttention,
@@ -79,6 +80,42 @@ def of_two_contexts(vocab=20):
     return randomized(TranslationModel([source_ids, picture, target_ids], LMHead(vocab)(x)))
 
 
+class CausalConvolution(keras.layers.Layer):
+    """A layer of somebody's own that mixes positions: each sees itself and the two before it."""
+
+    def __init__(self, width=16, **kwargs):
+        super().__init__(**kwargs)
+        self.convolution = keras.layers.Conv1D(width, 3)
+        self.supports_masking, self.width = True, width
+
+    def build(self, x_shape):
+        self.convolution.build(x_shape)
+
+    def call(self, x):
+        padded = ops.concatenate([ops.zeros_like(x[:, :1])] * 2 + [x], axis=1)
+        return self.convolution(padded)
+
+    def compute_output_shape(self, x_shape):
+        return x_shape
+
+    def empty_cache(self, rows, room=None):
+        return ops.zeros((rows, 2, self.width))
+
+    def step(self, x, cache, index):
+        x = ops.concatenate([cache, x], axis=1)
+        return self.convolution(x), x[:, -2:]
+
+
+def of_a_layer_of_ones_own(vocab=20):
+    """Between embedding and decoder, and with a mask that Keras gives it."""
+    source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+    target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+    context = Encoder(**SIZES, name="encoder")(PositionalEmbedding(vocab, 16)(source_ids))
+    x = CausalConvolution()(PositionalEmbedding(vocab, 16)(target_ids))
+    x = Decoder(**SIZES, name="decoder")(x, context)
+    return randomized(TranslationModel([source_ids, target_ids], LMHead(vocab)(x)))
+
+
 def randomized(model):
     randomize(model)
     return model
@@ -103,4 +140,5 @@ def source_of(model, rows=3):
 OWN = {"own layers": of_ids, "pictures": of_pictures}
 COMPOSED = {
     **OWN, "chain of layers": of_layers, "boxes": of_boxes, "two contexts": of_two_contexts,
+    "a step of one's own": of_a_layer_of_ones_own,
 }  # fmt: skip

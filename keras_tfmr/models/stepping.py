@@ -24,7 +24,7 @@ from keras import ops, tree
 
 from keras_tfmr import compat
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.layers.base import serialize
+from keras_tfmr.layers.base import MaskingLayer, serialize
 
 # Keras's layers that treat each position of `[batch, length, ...]` alone.
 KERAS_LAYERS = {
@@ -306,8 +306,12 @@ def is_position_wise(operation, rank=3):
 
 
 def check_inside(layer):
-    """Raises an error if a layer, or one inside it, does not state how it decodes."""
-    for inside in compat.flatten_layers(layer):
+    """Raises an error if a layer, or one inside one of ours, does not state how it decodes.
+
+    The step of another's layer knows what is inside it.
+    """
+    of_ours = isinstance(layer, MaskingLayer)
+    for inside in compat.flatten_layers(layer) if of_ours else [layer]:
         states_it = hasattr(inside, "step") and not overridden(inside, "step")
         if not states_it and not is_position_wise(inside):
             where = "" if inside is layer else f", inside {layer.name},"

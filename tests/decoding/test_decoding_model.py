@@ -170,6 +170,28 @@ def test_a_batch_that_shrinks_changes_nothing(name, beams, leaving, monkeypatch)
     assert all(0 < size <= (limits > t).sum() or leaving > 1 for t, size in enumerate(sizes))
 
 
+@pytest.mark.backends("tensorflow", "jax")
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_search_of_fixed_shapes_compiles(beams):
+    """With sources of different lengths, and one that is empty."""
+    model = make_model("own layers")
+    source = ops.convert_to_tensor(source_of(model))
+
+    def decoded(source):
+        start = model.start(source, beams, max_length=5, fixed_shapes=True)
+        return search(*start, bos(3), beams)
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        found = jax.jit(decoded)(source)
+    else:
+        import tensorflow as tf
+
+        found = tf.function(decoded, jit_compile=True, autograph=False)(source)
+    assert_same(found, search(*start_whole(model, source, beams), bos(3), beams), range(3))
+
+
 @TENSORFLOW
 def test_one_trace_serves_all_sizes_and_follows_a_model_that_learns():
     model = OWN["own layers"]()
