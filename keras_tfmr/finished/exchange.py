@@ -152,7 +152,12 @@ def finished(model, kind):
             return EXCHANGES[type(layer)].finish(kind, layer, own_calls)
         if not isinstance(layer, keras.layers.Layer):
             return layer  # an operation, which has no weights
-        copies.append((layer, type(layer).from_config(in_policy(layer.get_config(), kind.dtype))))
+        copies.append(
+            (
+                layer,
+                type(layer).from_config(in_policy(layer.get_config(), kind.dtype, merge_lora=True)),
+            )
+        )
         return copies[-1][1]
 
     graph = keras.models.clone_model(

@@ -40,7 +40,9 @@ def sub_model(name):
 
 
 def combined(kind):
-    source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
+    source, target = (
+        keras.Input((None,), dtype="int32", name=name) for name in ("source_ids", "target_ids")
+    )
     context = sub_model("first")(PositionalEmbedding(VOCAB, 8, mask_zero=False)(source))
     context = sub_model("second")(context)
     dense = [keras.layers.Dense(8), keras.layers.Dense(8)]
