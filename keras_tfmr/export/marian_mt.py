@@ -104,6 +104,8 @@ def _texts(translator):
             "tokenizer_class": "MarianTokenizer",
             "separate_vocabs": not config.joint_vocab,
             "model_max_length": translator.max_source_length,
+            "source_lang": translator.languages[0] or None,
+            "target_lang": translator.languages[1] or None,
         },
         VOCABULARY: vocabularies["source"],
     }

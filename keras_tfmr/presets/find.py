@@ -8,7 +8,7 @@ from keras_tfmr.errors import PresetError
 
 HUB = "hf://"
 # The files of a preset; a repository often holds other frameworks' weights too.
-_WANTED = ["*.json", "*.safetensors", "*.spm", "*.model", "*.tsv", "*.txt", "*.weights.h5"]
+_WANTED = ["*.json", "*.safetensors", "*.spm", "*.model", "*.txt", "*.weights.h5"]
 _NOT_WANTED = ["checkpoints/*", "*last.weights.h5", "saved_model/*"]
 
 

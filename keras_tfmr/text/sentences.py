@@ -186,7 +186,7 @@ def _split(texts):
 
 
 def _cut(pieces, rows, tokenizer, limit):
-    """Pieces of which none has more than `limit` tokens, the end id included, and their rows."""
+    """Pieces of at most `limit` tokens each, the end id included, and their rows."""
 
     def is_long(texts):
         # A token has a byte at least, so that few texts need the tokenizer.
@@ -207,7 +207,7 @@ def _cut(pieces, rows, tokenizer, limit):
 
 
 def _cut_at(pattern, pieces, long, tokenizer, limit):
-    """Cuts the long ones of some pieces where a pattern ends, as seldom as can be told at once.
+    """Cuts the long ones of some pieces where a pattern ends, with few cuts.
 
     Units that begin in the same half of the limit stay together. If none is longer than this half,
     no chunk is longer than the limit.

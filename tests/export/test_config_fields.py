@@ -67,7 +67,7 @@ def scrambled(**fields):
     model, rng = Transformer(BASE.replace(**fields)), np.random.default_rng(5)
     for weight in model.trainable_variables:
         weight.assign(weight + rng.normal(scale=0.3, size=weight.shape))
-    return Plain(model, tokenizer(), max_source_length=64)
+    return Plain(model, tokenizer(), max_source_length=64, languages=("pt", "en"))
 
 
 def ids():
@@ -89,8 +89,9 @@ def check_marian(path, expected):
     Padding, the unknown and the start id are banned in it.
     """
     source, target = (each + (each > 3) for each in ids())
-    model = Translator.from_preset(path).model
-    found = np.asarray(model([source, shifted(target, tokenizer().bos_id)]))[target != 0]
+    read = Translator.from_preset(path)
+    assert read.languages == ("pt", "en")
+    found = np.asarray(read.model([source, shifted(target, tokenizer().bos_id)]))[target != 0]
     found = np.delete(found, 4, axis=1)
     np.testing.assert_allclose(found[:, 3:], expected[:, 3:], atol=1e-3)
 

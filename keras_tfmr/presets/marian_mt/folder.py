@@ -28,7 +28,7 @@ ONLY = {
     "model_type": "marian", "normalize_before": False, "normalize_embedding": False,
     "add_final_layer_norm": False, "static_position_embeddings": True, "add_bias_logits": False,
 }  # fmt: skip
-# Options of a search that have no effect here, and the values with which they have none anyway.
+# Options of a search that have no effect here, and the values that mean none.
 UNUSED = {
     "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "repetition_penalty": 1.0,
     "diversity_penalty": 0.0, "do_sample": False, "num_beam_groups": 1, "min_length": 0,
@@ -37,8 +37,12 @@ UNUSED = {
 
 
 class Vocabulary(NamedTuple):
-    """The subwords of a side: their spelling by the published ids, and the published id of each of
-    our ids, which begin with padding, unknown, start and end."""
+    """The subwords of a side.
+
+    Fields:
+        pieces: Their spelling, by published id.
+        order: The published id of each of our ids: padding, unknown, start, end, then the others.
+    """
 
     pieces: list[str]
     order: np.ndarray
@@ -47,7 +51,7 @@ class Vocabulary(NamedTuple):
 def is_marian_mt(folder: pathlib.Path) -> bool:
     """Whether a folder is one of transformers, whose config.json has a `model_type`."""
     config = folder / "config.json"
-    return config.is_file() and "model_type" in read_json(config)
+    return config.is_file() and b'"model_type"' in config.read_bytes()
 
 
 class MarianFolder(PresetFolder):
