@@ -58,6 +58,9 @@ def configure() -> None:
 
 def build(config: TransformerConfig, ids: Tensor) -> None:
     keras_tfmr.EncoderLayer(8, 2, 16, num_kv_heads=1, norm=keras_tfmr.RMSNormalization())
+    keras_tfmr.Decoder(2, 8, 2, 16, dropout=0.1)  # type: ignore[call-arg]
+    keras_tfmr.Encoder(2, 8, 2, 16, norm_first="no")  # type: ignore[arg-type]
+    keras_tfmr.FeedForward(8, 16, name=3)  # type: ignore[arg-type]
     keras_tfmr.GlobalSelfAttention(2, 4, num_kv_heads="one")  # type: ignore[arg-type]
     model = keras_tfmr.Transformer(config)
     assert_type(model, keras_tfmr.TranslationModel)

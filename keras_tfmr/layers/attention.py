@@ -1,7 +1,7 @@
 """Multi-head attention: softmax(QKᵀ / √key_dim) V for each head."""
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -22,6 +22,7 @@ from keras_tfmr.layers.masking import (
     zero_rows,
 )
 from keras_tfmr.layers.normalization import norm_like
+from keras_tfmr.layers.options import LayerOptions
 from keras_tfmr.layers.relative_positions import rotated
 
 
@@ -85,7 +86,8 @@ class MultiHeadAttention(TransformerLayer):
     def __init__(
         self, num_heads: int, key_dim: int, *, value_dim: int | None = None,
         num_kv_heads: int | None = None, output_shape: int | None = None, dropout_rate: float = 0.1,
-        use_bias: bool = True, qk_norm: keras.layers.Layer | None = None, **kwargs: Any,
+        use_bias: bool = True, qk_norm: keras.layers.Layer | None = None,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
         self.num_heads = _checks.positive_int("num_heads", num_heads)

@@ -1,6 +1,6 @@
 """The three attention sublayers of the paper's Figure 1, each with its residual."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -11,6 +11,7 @@ from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention import MultiHeadAttention
 from keras_tfmr.layers.base import TransformerLayer, serialize
 from keras_tfmr.layers.cache import Cache
+from keras_tfmr.layers.options import LayerOptions
 from keras_tfmr.layers.residual import make_residual
 
 
@@ -21,7 +22,7 @@ class AttentionSublayer(TransformerLayer):
         self, num_heads: int, key_dim: int, *, num_kv_heads: int | None = None,
         dropout_rate: float = 0.1, attention_dropout_rate: float | None = None,
         norm_first: bool = False, use_bias: bool = True, qk_norm: keras.layers.Layer | None = None,
-        norm: keras.layers.Layer | None = None, **kwargs: Any,
+        norm: keras.layers.Layer | None = None, **kwargs: Unpack[LayerOptions],
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
         self.num_heads, self.key_dim, self.num_kv_heads = num_heads, key_dim, num_kv_heads
@@ -71,7 +72,7 @@ class GlobalSelfAttention(AttentionSublayer):
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         use_bias: Whether the projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied for the residual; `LayerNormalization()` by default.
         **kwargs: Options of the weights, such as `kernel_initializer`, as `keras.layers.Dense`
             takes them; those of `keras.layers.Layer`.
 
@@ -132,7 +133,7 @@ class CausalSelfAttention(AttentionSublayer):
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         use_bias: Whether the projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied for the residual; `LayerNormalization()` by default.
         **kwargs: Options of the weights, such as `kernel_initializer`, as `keras.layers.Dense`
             takes them; those of `keras.layers.Layer`.
 
@@ -215,7 +216,7 @@ class CrossAttention(AttentionSublayer):
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         use_bias: Whether the projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy for the residual; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied for the residual; `LayerNormalization()` by default.
         **kwargs: Options of the weights, such as `kernel_initializer`, as `keras.layers.Dense`
             takes them; those of `keras.layers.Layer`.
 

@@ -1,6 +1,6 @@
 """The bases of the layers, and layers that are arguments of other layers."""
 
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import keras
 
@@ -9,12 +9,7 @@ from keras_tfmr.compat import flatten_layers, layers_inside
 from keras_tfmr.config import Shape
 from keras_tfmr.layers.dense import Dense
 from keras_tfmr.layers.inside import change_inside, changes_inside
-
-# Keras's options of weights, which a layer hands to every `Dense` inside it.
-WEIGHT_OPTIONS = (
-    "kernel_initializer", "bias_initializer", "kernel_regularizer", "bias_regularizer",
-    "kernel_constraint", "bias_constraint",
-)  # fmt: skip
+from keras_tfmr.layers.options import LayerOptions, WeightOptions
 
 
 class MaskingLayer(keras.layers.Layer):
@@ -66,10 +61,16 @@ class TransformerLayer(MaskingLayer):
             `bias_regularizer`, `kernel_constraint`, `bias_constraint`.
     """
 
-    def __init__(self, *, use_bias: bool = True, **kwargs: Any) -> None:
-        options = {name: kwargs.pop(name) for name in WEIGHT_OPTIONS if name in kwargs}
+    def __init__(self, *, use_bias: bool = True, **kwargs: Unpack[LayerOptions]) -> None:
+        own = WeightOptions.__annotations__
+        options = {name: kwargs.pop(name) for name in own if name in kwargs}
         super().__init__(autocast=False, **kwargs)
         self.use_bias = bool(use_bias)
+        if of_bias := [name for name in options if name.startswith("bias_") and not use_bias]:
+            raise ValueError(
+                f"Without biases, their options have no effect. Received: use_bias={use_bias} and "
+                f"{', '.join(of_bias)}"
+            )
         # Serialised, because each projection needs an initializer of its own.
         self.weight_options = {
             name: option if isinstance(option, (str, dict)) else serialize(option)

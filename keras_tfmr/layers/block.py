@@ -1,6 +1,6 @@
 """The options that encoder and decoder layers share with the stacks made of them."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -12,6 +12,7 @@ from keras_tfmr.layers.cache import Cache, key_positions, new_positions
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward, activation_name
 from keras_tfmr.layers.normalization import norm_like
+from keras_tfmr.layers.options import BlockOptions, LayerOptions
 from keras_tfmr.layers.relative_positions import RotaryPositions
 
 
@@ -28,7 +29,7 @@ class Block(TransformerLayer):
         attention_dropout_rate: float | None = None, key_dim: int | None = None,
         num_kv_heads: int | None = None, norm_first: bool = False, activation: Any = "relu",
         gated: bool = False, use_bias: bool = True, qk_norm: keras.layers.Layer | None = None,
-        norm: keras.layers.Layer | None = None, **kwargs: Any,
+        norm: keras.layers.Layer | None = None, **kwargs: Unpack[LayerOptions],
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
@@ -98,7 +99,8 @@ class Stack(Block):
 
     def __init__(
         self, num_layers: int, d_model: int, num_heads: int, dff: int, *,
-        relative_positions: keras.layers.Layer | None = None, **options: Any,
+        relative_positions: keras.layers.Layer | None = None,
+        **options: Unpack[BlockOptions],
     ) -> None:  # fmt: skip
         super().__init__(d_model, num_heads, dff, **options)
         self.num_layers = _checks.positive_int("num_layers", num_layers)

@@ -1,6 +1,6 @@
 """The decoder: the right half of the paper's Figure 1, with a context and without."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
@@ -10,6 +10,7 @@ from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
 from keras_tfmr.layers.block import Block, Stack
 from keras_tfmr.layers.cache import Cache
+from keras_tfmr.layers.options import BlockOptions, StackOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -29,7 +30,7 @@ class CausalDecoderLayer(Block):
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
         **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
             `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
@@ -58,10 +59,12 @@ class CausalDecoderLayer(Block):
 
     attention_scores = ("decoder",)  # what `return_attention_scores` adds to the output
 
-    def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
+    def __init__(
+        self, d_model: int, num_heads: int, dff: int, **options: Unpack[BlockOptions]
+    ) -> None:
         super().__init__(d_model, num_heads, dff, **options)
-        options = self.attention_options()
-        self.self_attention = CausalSelfAttention(name="self_attention", **options)
+        of_attention = self.attention_options()
+        self.self_attention = CausalSelfAttention(name="self_attention", **of_attention)
         self.feed_forward = self.make_feed_forward()
 
     def build(self, x_shape: Shape) -> None:
@@ -115,7 +118,7 @@ class DecoderLayer(Block):
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
         **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
             `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
@@ -149,11 +152,13 @@ class DecoderLayer(Block):
 
     attention_scores = ("decoder", "cross")  # what `return_attention_scores` adds to the output
 
-    def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
+    def __init__(
+        self, d_model: int, num_heads: int, dff: int, **options: Unpack[BlockOptions]
+    ) -> None:
         super().__init__(d_model, num_heads, dff, **options)
-        options = self.attention_options()
-        self.self_attention = CausalSelfAttention(name="self_attention", **options)
-        self.cross_attention = CrossAttention(name="cross_attention", **options)
+        of_attention = self.attention_options()
+        self.self_attention = CausalSelfAttention(name="self_attention", **of_attention)
+        self.cross_attention = CrossAttention(name="cross_attention", **of_attention)
         self.feed_forward = self.make_feed_forward()
 
     def build(self, x_shape: Shape, context_shape: Shape) -> None:
@@ -214,7 +219,7 @@ class CausalDecoder(Stack):
         d_model: Width of input and output.
         num_heads: Number of heads.
         dff: Width of the feed-forward hidden layers.
-        relative_positions: A layer such as `RotaryPositions`, for all layers of the stack.
+        relative_positions: A layer such as `RotaryPositions`, shared by all layers of the stack.
         dropout_rate: Fraction dropped in training, in all sublayers.
         attention_dropout_rate: Fraction of the attention weights; `dropout_rate` by default.
         key_dim: Width of a head; `d_model // num_heads` by default.
@@ -224,7 +229,7 @@ class CausalDecoder(Stack):
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
         **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
             `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
@@ -251,8 +256,9 @@ class CausalDecoder(Stack):
     attention_scores = ("decoder",)  # what `return_attention_scores` adds to the output
 
     def __init__(
-        self, num_layers: int, d_model: int, num_heads: int, dff: int, **options: Any
-    ) -> None:
+        self, num_layers: int, d_model: int, num_heads: int, dff: int,
+        **options: Unpack[StackOptions],
+    ) -> None:  # fmt: skip
         super().__init__(num_layers, d_model, num_heads, dff, **options)
         self.layers = [
             CausalDecoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)
@@ -301,7 +307,8 @@ class Decoder(Stack):
         d_model: Width of input and output.
         num_heads: Number of heads.
         dff: Width of the feed-forward hidden layers.
-        relative_positions: A layer such as `RotaryPositions`, for the self-attention of all layers.
+        relative_positions: A layer such as `RotaryPositions`, shared by all layers, for the
+            self-attention.
         dropout_rate: Fraction dropped in training, in all sublayers.
         attention_dropout_rate: Fraction of the attention weights; `dropout_rate` by default.
         key_dim: Width of a head; `d_model // num_heads` by default.
@@ -311,7 +318,7 @@ class Decoder(Stack):
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
         **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
             `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
@@ -342,8 +349,9 @@ class Decoder(Stack):
     attention_scores = ("decoder", "cross")  # what `return_attention_scores` adds to the output
 
     def __init__(
-        self, num_layers: int, d_model: int, num_heads: int, dff: int, **options: Any
-    ) -> None:
+        self, num_layers: int, d_model: int, num_heads: int, dff: int,
+        **options: Unpack[StackOptions],
+    ) -> None:  # fmt: skip
         super().__init__(num_layers, d_model, num_heads, dff, **options)
         self.layers = [
             DecoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)

@@ -19,7 +19,7 @@ class Embedding(MaskingLayer):
     """The base of the embeddings: position vectors, and an optional normalisation."""
 
     def __init__(
-        self, d_model: int, positions: keras.layers.Layer | None = None,
+        self, d_model: int, *, positions: keras.layers.Layer | None = None,
         norm: keras.layers.Layer | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(autocast=False, **kwargs)  # ids that come as floats must not be rounded
@@ -77,7 +77,7 @@ class PositionalEmbedding(Embedding):
         vocab_size: Number of token IDs.
         d_model: Width of a vector.
         positions: The layer that makes position vectors, such as `LearnedPositions(512, d_model)`
-            or `NoPositions()`; `SinusoidalPositions(d_model)` by default.
+            or `NoPositions()`, not copied; `SinusoidalPositions(d_model)` by default.
         norm: A normalisation layer, copied to follow the sum; none by default.
         scaled: Whether the token embedding is multiplied by √d_model.
         mask_zero: Whether ID 0 is padding; if not, there is no mask.
@@ -107,11 +107,11 @@ class PositionalEmbedding(Embedding):
     """
 
     def __init__(
-        self, vocab_size: int, d_model: int, positions: keras.layers.Layer | None = None,
+        self, vocab_size: int, d_model: int, *, positions: keras.layers.Layer | None = None,
         norm: keras.layers.Layer | None = None, scaled: bool = True, mask_zero: bool = True,
         logits_bias: bool = False, **kwargs: Any,
     ) -> None:  # fmt: skip
-        super().__init__(d_model, positions, norm, **kwargs)
+        super().__init__(d_model, positions=positions, norm=norm, **kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
         self.scaled, self.mask_zero = bool(scaled), bool(mask_zero)
         self.logits_bias = bool(logits_bias)

@@ -1,6 +1,6 @@
 """The encoder: the left half of the paper's Figure 1."""
 
-from typing import Any
+from typing import Unpack
 
 import keras
 
@@ -9,6 +9,7 @@ from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention_sublayers import GlobalSelfAttention
 from keras_tfmr.layers.block import Block, Stack
+from keras_tfmr.layers.options import BlockOptions, StackOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -28,7 +29,7 @@ class EncoderLayer(Block):
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
         **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
             `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
@@ -59,10 +60,12 @@ class EncoderLayer(Block):
 
     attention_scores = ("encoder",)  # what `return_attention_scores` adds to the output
 
-    def __init__(self, d_model: int, num_heads: int, dff: int, **options: Any) -> None:
+    def __init__(
+        self, d_model: int, num_heads: int, dff: int, **options: Unpack[BlockOptions]
+    ) -> None:
         super().__init__(d_model, num_heads, dff, **options)
-        options = self.attention_options()
-        self.self_attention = GlobalSelfAttention(name="self_attention", **options)
+        of_attention = self.attention_options()
+        self.self_attention = GlobalSelfAttention(name="self_attention", **of_attention)
         self.feed_forward = self.make_feed_forward()
 
     def build(self, x_shape: Shape) -> None:
@@ -94,7 +97,7 @@ class Encoder(Stack):
         d_model: Width of input and output.
         num_heads: Number of heads.
         dff: Width of the feed-forward hidden layers.
-        relative_positions: A layer such as `RotaryPositions`, for all layers of the stack.
+        relative_positions: A layer such as `RotaryPositions`, shared by all layers of the stack.
         dropout_rate: Fraction dropped in training, in all sublayers.
         attention_dropout_rate: Fraction of the attention weights; `dropout_rate` by default.
         key_dim: Width of a head; `d_model // num_heads` by default.
@@ -104,7 +107,7 @@ class Encoder(Stack):
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
         **kwargs: Options of the weights of all projections, such as `kernel_initializer`, as
             `keras.layers.Dense` takes them; those of `keras.layers.Layer`.
 
@@ -132,8 +135,9 @@ class Encoder(Stack):
     attention_scores = ("encoder",)  # what `return_attention_scores` adds to the output
 
     def __init__(
-        self, num_layers: int, d_model: int, num_heads: int, dff: int, **options: Any
-    ) -> None:
+        self, num_layers: int, d_model: int, num_heads: int, dff: int,
+        **options: Unpack[StackOptions],
+    ) -> None:  # fmt: skip
         super().__init__(num_layers, d_model, num_heads, dff, **options)
         self.layers = [
             EncoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)

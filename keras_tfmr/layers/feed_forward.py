@@ -1,6 +1,6 @@
 """The position-wise feed-forward sublayer, plain and gated."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -8,6 +8,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import TransformerLayer, serialize
+from keras_tfmr.layers.options import FeedForwardOptions, LayerOptions
 from keras_tfmr.layers.residual import make_residual
 
 
@@ -43,7 +44,7 @@ class FeedForward(TransformerLayer):
         activation: A name or function as Keras takes it, such as "relu", "gelu" or "silu"; or
             "gelu_tanh", the approximation of "gelu".
         use_bias: Whether the projections add a bias.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
         **kwargs: As for `MultiHeadAttention`.
 
     Call arguments:
@@ -65,9 +66,9 @@ class FeedForward(TransformerLayer):
     position_wise = True
 
     def __init__(
-        self, d_model: int, dff: int, dropout_rate: float = 0.1, norm_first: bool = False, *,
+        self, d_model: int, dff: int, *, dropout_rate: float = 0.1, norm_first: bool = False,
         activation: Any = "relu", use_bias: bool = True, norm: keras.layers.Layer | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
@@ -120,7 +121,7 @@ class GatedFeedForward(FeedForward):
         norm_first: Normalise the sublayer's input (pre-norm) instead of the sum (post-norm).
         activation: As for `FeedForward`.
         use_bias: Whether the projections add a bias.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
         **kwargs: As for `MultiHeadAttention`.
 
     Call arguments:
@@ -136,11 +137,8 @@ class GatedFeedForward(FeedForward):
     TensorShape([2, 5, 16])
     """
 
-    def __init__(
-        self, d_model: int, dff: int, dropout_rate: float = 0.1, norm_first: bool = False,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(d_model, dff, dropout_rate, norm_first, **options)
+    def __init__(self, d_model: int, dff: int, **options: Unpack[FeedForwardOptions]) -> None:
+        super().__init__(d_model, dff, **options)
         self.gate_dense = self.make_dense(self.dff, "gate")
 
     def build(self, x_shape: Shape) -> None:

@@ -1,6 +1,6 @@
 """From vectors to logits: the linear layer at the top of the paper's Figure 1."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -8,6 +8,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import TransformerLayer
+from keras_tfmr.layers.options import LayerOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -35,7 +36,9 @@ class LMHead(TransformerLayer):
 
     position_wise = True
 
-    def __init__(self, units: int, use_bias: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, units: int, *, use_bias: bool = True, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(use_bias=use_bias, **kwargs)
         self.units = _checks.positive_int("units", units)
         self.dense = self.make_dense(self.units, "dense")

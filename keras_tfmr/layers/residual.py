@@ -52,7 +52,7 @@ class PostNormResidual(Residual):
 
     Args:
         dropout_rate: Fraction of f(x) dropped in training.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`, the sublayer's input; its mask is passed on.
@@ -88,7 +88,7 @@ class PreNormResidual(Residual):
 
     Args:
         dropout_rate: Fraction of f(LayerNorm(x)) dropped in training.
-        norm: A normalisation layer to copy; `LayerNormalization()` by default.
+        norm: A normalisation layer, copied; `LayerNormalization()` by default.
 
     Call arguments:
         x: Tensor `[batch, length, d_model]`, the sublayer's input; its mask is passed on.

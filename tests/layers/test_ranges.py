@@ -187,6 +187,10 @@ WRONG_KINDS = [
     (partial(layers.EncoderLayer, 8, 2, 20, qk_norm=True), "`qk_norm`.*Received: True"),
     (partial(layers.MultiHeadAttention, 2, 4, qk_norm=True), "`qk_norm`.*Received: True"),
     (partial(layers.FeedForward, 8, 20, norm=layers.RMSNormalization), "`norm`.*Received: <class"),
+    (
+        partial(layers.EncoderLayer, 8, 2, 20, use_bias=False, bias_regularizer="l2"),
+        "no effect.*Received: use_bias=False and bias_regularizer",
+    ),
     (shared_bias, "belongs to a stack alone.*Received: 'relative_position_bias.*built already"),
     (shared_positions, "belongs to an embedding alone.*Received: 'learned_positions.*built"),
 ]

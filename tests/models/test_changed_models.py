@@ -202,7 +202,7 @@ def test_a_layer_that_is_frozen_before_it_is_built_trains_nothing():
 def test_what_cannot_be_kept_is_an_error_when_it_is_saved(tmp_path):
     positions = LearnedPositions(9, 8, name="tokens")  # the name of another layer inside
     inputs = keras.Input((None,), dtype="int32")
-    embedding = PositionalEmbedding(VOCAB, 8, positions)
+    embedding = PositionalEmbedding(VOCAB, 8, positions=positions)
     model = keras.Model(inputs, embedding(inputs))
     embedding.tokens.trainable = False
     with pytest.raises(ValueError, match=r"different names.*Received: 'tokens' twice"):

@@ -1,0 +1,54 @@
+"""The options of layers that take them as `**options`, for editors and type checkers (PEP 692).
+
+The constructors that use them hold the defaults, and refuse others.
+"""
+
+from typing import Any, TypedDict
+
+import keras
+
+
+class WeightOptions(TypedDict, total=False):
+    """Those of `keras.layers.Dense` for weights, which a layer hands to every projection in it."""
+
+    kernel_initializer: Any
+    bias_initializer: Any
+    kernel_regularizer: Any
+    bias_regularizer: Any
+    kernel_constraint: Any
+    bias_constraint: Any
+
+
+class LayerOptions(WeightOptions, total=False):
+    """Also those of `keras.layers.Layer`."""
+
+    name: str | None
+    dtype: Any
+    trainable: bool
+    activity_regularizer: Any
+
+
+class FeedForwardOptions(LayerOptions, total=False):
+    """Also those of feed-forward sublayers."""
+
+    dropout_rate: float
+    norm_first: bool
+    activation: Any
+    use_bias: bool
+    norm: keras.layers.Layer | None
+
+
+class BlockOptions(FeedForwardOptions, total=False):
+    """Also those that encoder and decoder layers share with the stacks made of them."""
+
+    attention_dropout_rate: float | None
+    key_dim: int | None
+    num_kv_heads: int | None
+    gated: bool
+    qk_norm: keras.layers.Layer | None
+
+
+class StackOptions(BlockOptions, total=False):
+    """Also that of stacks alone."""
+
+    relative_positions: keras.layers.Layer | None
