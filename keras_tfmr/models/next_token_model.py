@@ -99,13 +99,24 @@ class NextTokenModel(FunctionalModel):
         Raises:
             ValueError: If these are others than the model has.
         """
-        names = [x.name for place, x in enumerate(self.inputs) if place != self.target_place]
+        inputs = [x for place, x in enumerate(self.inputs) if place != self.target_place]
+        names, sources = [x.name for x in inputs], None
         if isinstance(source, dict) and sorted(source) == sorted(names):
-            return [ops.convert_to_tensor(source[name]) for name in names]
-        if len(names) == 1 and source is not None and not isinstance(source, (dict, list, tuple)):
-            return [ops.convert_to_tensor(source)]
-        if not names and source is None:
-            return []
+            sources = [ops.convert_to_tensor(source[name]) for name in names]
+        elif len(names) == 1 and source is not None and not isinstance(source, dict):
+            sources = [ops.convert_to_tensor(source)]
+        elif not names and source is None:
+            sources = []
+        if sources is not None:
+            for x, given in zip(inputs, sources, strict=True):
+                # Keras would drop or add an axis of size 1.
+                if len(x.shape) != len(given.shape):
+                    raise ValueError(
+                        f"{x.name} must have shape {x.shape}. Received: shape {tuple(given.shape)}"
+                    )
+                if "int" in x.dtype and len(x.shape) == 2:  # Keras would cut fractions off
+                    _checks.sequence_of_ids(x.name, given)
+            return sources
         received = sorted(source) if isinstance(source, dict) else type(source).__name__
         raise ValueError(
             f"The source of {self.name!r} must be a dictionary of the inputs {names}"

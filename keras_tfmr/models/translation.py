@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding import DecodingConfig, DecodingResult, Sampling
 from keras_tfmr.models.explain import AttentionScores
@@ -137,5 +138,8 @@ class TranslationModel(NextTokenModel):
             the order of the graph.
         """
         inputs = self.source_list(source)
-        inputs.insert(self.target_place, ops.convert_to_tensor(target_ids))
+        target_ids = _checks.sequence_of_ids(
+            "target_ids", ops.convert_to_tensor(target_ids), self.vocab_size
+        )
+        inputs.insert(self.target_place, target_ids)
         return self.derived.explained(inputs)
