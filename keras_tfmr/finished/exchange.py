@@ -17,15 +17,16 @@ from keras_tfmr.finished.stacks import (
     FinishedEncoder,
     FinishedFeedForwardLayer,
 )
-from keras_tfmr.layers.base import WEIGHT_OPTIONS, optional_layer
+from keras_tfmr.layers.base import optional_layer
 from keras_tfmr.layers.dense import Dense
+from keras_tfmr.layers.options import WeightOptions
 from keras_tfmr.models.stepping import as_plain_model, calls_of, is_reversed
 from keras_tfmr.precision import in_policy, merged_weights
 
 DTYPES = ("float32", "bfloat16", "float16")
 # The options that finished layers know, of each kind of layer. A layer with another one stays.
 OF_LAYERS = {"name", "trainable", "dtype", "inside"}
-OF_PROJECTIONS = OF_LAYERS | {"use_bias", *WEIGHT_OPTIONS}
+OF_PROJECTIONS = OF_LAYERS | {"use_bias", *WeightOptions.__annotations__}
 OF_SUBLAYERS = OF_PROJECTIONS | {"dropout_rate", "norm_first", "norm"}
 OF_HEADS = {"num_heads", "key_dim", "num_kv_heads", "attention_dropout_rate", "qk_norm"}
 OF_FEED_FORWARD = {"d_model", "dff", "activation"}
