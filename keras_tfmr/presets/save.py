@@ -5,12 +5,10 @@ import os
 import pathlib
 from typing import Any
 
-import keras
-
 from keras_tfmr import _files
 from keras_tfmr.config import PACKAGES, versions
 from keras_tfmr.errors import PresetError
-from keras_tfmr.precision import copy_of, is_quantized
+from keras_tfmr.precision import copy_of, is_quantized, precision_of
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.models import entry_of
 from keras_tfmr.presets.registered import registered_name
@@ -19,10 +17,10 @@ from keras_tfmr.presets.registered import registered_name
 def save(text_model: Any, path: str | os.PathLike[str]) -> pathlib.Path:
     """Writes the folder of a text model: see `TextModel.save_to_preset`."""
     model = text_model.model
-    if not isinstance(model, keras.Model) or is_quantized(model):
+    if getattr(model, "precision", None) is not None or is_quantized(model):
         raise PresetError(
-            "Expected a Keras model that is not quantised. Received: "
-            f"a {type(model).__name__}, {model.name!r}"
+            "Expected a model that is neither quantised nor made for decoding. Received: "
+            f"{model.name!r} in {precision_of(model)}"
         )
     with _files.whole(path) as unfinished:
         _write(text_model, PresetFolder(unfinished))

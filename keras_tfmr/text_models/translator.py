@@ -22,8 +22,6 @@ from keras_tfmr.text_models.attention import attention_outputs
 from keras_tfmr.text_models.document import translated_document
 from keras_tfmr.text_models.text_model import BATCH, TextModel, shifted, traced
 
-DECODING = tuple(DecodingConfig().to_dict())  # the names of its fields, which are options too
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Translator(TextModel):
@@ -66,7 +64,10 @@ class Translator(TextModel):
     [Translation(text='', score=0.0, truncated=False)]
     """
 
-    options = (*DECODING, "max_source_length", "languages", "abbreviations", "protect", "language")
+    decoding_options = tuple(DecodingConfig().to_dict())
+    options = (
+        *decoding_options, "max_source_length", "languages", "abbreviations", "protect", "language"
+    )  # fmt: skip
     formats = ("saved_model", "ctranslate2", "transformers")
 
     def __init__(
@@ -136,9 +137,8 @@ class Translator(TextModel):
                 if hasattr(layer, "vocab_size") and layer.input is source:
                     self._check_vocabulary(layer.vocab_size, self.source_tokenizer, "source ")
             self._check_vocabulary(model.vocab_size, self.target_tokenizer, "target ")
-            model.check_lengths(
-                **{source.name: self.max_source_length, target.name: self.config.max_length}
-            )
+            lengths = {source.name: self.max_source_length, target.name: self.config.max_length}
+            model.check_lengths(**lengths)
         elif isinstance(model, keras.Model):  # of keras_tfmr.recurrent
             self._check_vocabulary(model.config.source_vocab, self.source_tokenizer, "source ")
             self._check_vocabulary(model.config.target_vocab, self.target_tokenizer, "target ")
@@ -160,7 +160,7 @@ class Translator(TextModel):
             source = source.into(language)
             config["languages"] = [config.get("languages", ("", ""))[0], language]
         search = {"num_return_sequences": config.get("num_beams", DecodingConfig.num_beams)}
-        search |= {name: config.pop(name) for name in DECODING if name in config}
+        search |= {name: config.pop(name) for name in cls.decoding_options if name in config}
         return cls(model, source, target, DecodingConfig(**search), **config)
 
     def sides(self) -> tuple[Any, Any]:

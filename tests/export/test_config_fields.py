@@ -225,7 +225,7 @@ def test_quantised_models_are_refused(tmp_path):
     translator = scrambled()
     dense = translator.model.get_layer("encoder").layers[0].feed_forward.hidden_dense
     dense.quantize("int8")
-    with pytest.raises(PresetError, match="not quantised"):
+    with pytest.raises(PresetError, match="neither quantised nor"):
         translator.save_to_preset(tmp_path / "preset")
     for format in ("transformers", "ctranslate2"):
         with pytest.raises(ExportError, match="needs weights that are not quantised"):
