@@ -31,9 +31,8 @@ class Translator(TextModel):
     translation of a text without visible characters is empty, with score 0.
 
     Every protected span of a text stands in the translation exactly once, as it is: where the model
-    puts it, or at the end if the translation reaches its maximum length before. Of a text with more
-    than 16 spans, the first 16 are protected; the others are translated as text, and `truncated` is
-    True.
+    puts it, or at the end if the translation reaches its maximum length before. Of more than 16
+    spans, the first 16 are protected, the others translated as text, and `truncated` is True.
 
     Args:
         model: A `TranslationModel`, ready or your own, of source ids and target ids, in this order;
@@ -64,10 +63,8 @@ class Translator(TextModel):
     [Translation(text='', score=0.0, truncated=False)]
     """
 
-    decoding_options = tuple(DecodingConfig().to_dict())
-    options = (
-        *decoding_options, "max_source_length", "languages", "abbreviations", "protect", "language"
-    )  # fmt: skip
+    of_search = tuple(DecodingConfig().to_dict())
+    options = (*of_search, "max_source_length", "languages", "abbreviations", "protect", "language")
     formats = ("saved_model", "ctranslate2", "transformers")
 
     def __init__(
@@ -160,7 +157,7 @@ class Translator(TextModel):
             source = source.into(language)
             config["languages"] = [config.get("languages", ("", ""))[0], language]
         search = {"num_return_sequences": config.get("num_beams", DecodingConfig.num_beams)}
-        search |= {name: config.pop(name) for name in cls.decoding_options if name in config}
+        search |= {name: config.pop(name) for name in cls.of_search if name in config}
         return cls(model, source, target, DecodingConfig(**search), **config)
 
     def sides(self) -> tuple[Any, Any]:
