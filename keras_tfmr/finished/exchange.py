@@ -165,9 +165,10 @@ def finished(model, kind):
         as_plain_model(model), clone_function=exchange, call_function=called
     )
     for layer, copy in copies:
+        own = [weight.path for weight in layer.weights if "/lora_" not in weight.path]
         values = merged_weights(layer)
-        for weight in copy.weights:
-            weight.assign(values[weight.path])
+        for weight, path in zip(copy.weights, own, strict=True):
+            weight.assign(values[path])
     outputs = keras.tree.pack_sequence_as(model.output, graph.outputs)
     copy = type(model)(graph.input, outputs, name=model.name)
     copy.trainable = False
