@@ -114,7 +114,8 @@ def test_spans_are_one_token_and_attached_as_the_slots_are(translator):
     [explained] = translator.explain(texts[:1])
     assert len(explained.source_tokens) == translator.token_counts(texts[1:])
     assert {"{nome}", "`a b`"} < {*explained.source_tokens}
-    assert explained.target_tokens.count("{nome}") == 1
+    ended = explained.target_tokens[-1] == "</s>"  # else the limit came before the spans
+    assert explained.target_tokens.count("{nome}") == 1 or not ended
     slotted = ["(\ue000)", "x\ue000, \ue001.", "\ue000\ue001"]
     decoded = translator.target_tokenizer.decode(translator.source_tokenizer.encode(slotted))
     assert [text.decode() for text in decoded.numpy()] == slotted
