@@ -116,7 +116,7 @@ def test_the_graph_refuses_a_wrong_shape(session):
 def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, session):
     sizes = [np.prod(shape) for shape, _ in stored(version).values()]
     # And the table of the logits; norms and biases may be part of other weights.
-    table = np.prod(translator.model.get_layer("embedding").tokens.embeddings.shape)
+    table = np.prod(translator.model.get_layer("target_embedding").tokens.embeddings.shape)
     assert sum(sizes) == pytest.approx(translator.model.count_params() + table, rel=0.05)
     functions = session.meta_graph.graph_def.library.function
     nodes = [(one.signature.name, node) for one in functions for node in one.node_def]
