@@ -123,18 +123,8 @@ def take(x, indices):
 
 
 def any_rows(x):
-    """`x` `[rows, ...]`, for a loop that changes the number of rows; scalars as they are.
-
-    A `tf.while_loop` keeps the sizes that are known when it is traced. `shape_invariants` in
-    `ops.while_loop` would replace this.
-    """
-    import keras
-
-    if keras.backend.backend() != "tensorflow" or x.shape.rank == 0 or x.shape[0] is None:
-        return x
-    import tensorflow as tf
-
-    return tf.raw_ops.PlaceholderWithDefault(input=x, shape=[None, *x.shape[1:]])
+    """`x` `[rows, ...]`, for a loop that changes the number of rows; scalars as they are."""
+    return forget_sizes(x, (None, *x.shape[1:])) if len(x.shape) else x
 
 
 def sentencepiece_ops(model_bytes, out_type, name):

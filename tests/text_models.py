@@ -9,6 +9,8 @@ from formulas import log_softmax
 
 import keras_tfmr
 from keras_tfmr.decoding import DecodingConfig
+from keras_tfmr.export import calibration
+from keras_tfmr.finished import int8
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.presets.models import ready_entry
 
@@ -58,6 +60,12 @@ def tiny(make, *arguments, seed=6, scale=2, **fields):
 
 def tiny_model(**fields):
     return tiny(keras_tfmr.Transformer, seed=3, scale=3, **fields)
+
+
+def allow_int8(monkeypatch):
+    """Lets int8 take products as small as theirs, and weights that no training has rounded well."""
+    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
+    monkeypatch.setattr(calibration, "MOST_NATS", 1.0)
 
 
 def by_hand(logits_of, longest, allowed=slice(None), prompt=()):

@@ -20,6 +20,7 @@ from keras_tfmr.finished.stacks import (
 from keras_tfmr.layers.base import optional_layer
 from keras_tfmr.layers.dense import Dense
 from keras_tfmr.layers.options import WeightOptions
+from keras_tfmr.models.next_token_model import NextTokenModel
 from keras_tfmr.models.stepping import as_plain_model, calls_of, is_reversed
 from keras_tfmr.precision import in_policy, merged_weights
 
@@ -143,7 +144,7 @@ def finished(model, kind):
     Returns:
         The copy, of the class of the model, and the layers of the model that were exchanged.
     """
-    _, _, calls = calls_of(model)
+    _, outputs_of_graph, calls = calls_of(model)
     exchanged, copies = [], []
 
     def exchange(layer):
@@ -172,22 +173,31 @@ def finished(model, kind):
     outputs = keras.tree.pack_sequence_as(model.output, graph.outputs)
     copy = type(model)(graph.input, outputs, name=model.name)
     copy.trainable = False
-    copy.precision, copy.bounded = kind.precision, is_bounded(model, calls)
+    copy.precision = kind.precision
+    if isinstance(copy, NextTokenModel):
+        copy.bounded = is_bounded(outputs_of_graph[model.logits_place], calls)
     return copy, exchanged
 
 
 LEAST_OVERFLOW = 64.0  # of a logit whose exp() could overflow in a sum over a vocabulary
 
 
-def is_bounded(model, calls):
-    """Whether exp() of no logit of a model overflows, as far as its last norm and its head tell.
+def is_bounded(logits, calls):
+    """Whether exp() of no logit overflows, as far as the norm and the head that make them tell.
 
     A norm gives no vector longer than √width, times its gain.
+
+    Args:
+        logits: The logits of the graph.
+        calls: The calls of the graph.
     """
-    [head] = [call for call in calls[-1:]]
-    made_by = {id(out): call.operation for call in calls for out in call.outputs}
-    norm = last_norm(made_by.get(id(head.args[0])))
-    if norm is None or type(head.operation) not in (layers.LMHead, layers.PositionalEmbedding):
+    made_by = {id(out): call for call in calls for out in call.outputs}
+    head = made_by[id(logits)]
+    if type(head.operation) not in (layers.LMHead, layers.PositionalEmbedding):
+        return False
+    before = made_by.get(id(head.args[0]))
+    norm = None if before is None else last_norm(before.operation)
+    if norm is None:
         return False
     if isinstance(head.operation, layers.LMHead):
         kernel, bias = matrix(head.operation.dense)

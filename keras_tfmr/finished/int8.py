@@ -114,7 +114,6 @@ class IntegerProduct(Part):
 
     def __init__(self, place, kernel, then, step, zero, bias=0.0):
         super().__init__()
-        self.place = place
         self.then, self.input_step, self.zero = then, step, zero
         kernel = np.asarray(ops.convert_to_numpy(kernel), "float64")
         scale = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / WEIGHT_STEPS  # [units]

@@ -55,7 +55,7 @@ class Product(Part):
     """x W + b, and a function of the sum.
 
     Args:
-        place: The path of its layer in the model.
+        place: The path of its layer in the model, by which int8 knows the range of its inputs.
         kernel: Tensor `[width, units]`.
         bias: Tensor `[units]`, or None.
         then: A function of the sum, or None.
@@ -70,7 +70,7 @@ class Product(Part):
 
     def __init__(self, place, kernel, bias, then=None, float32_sum=False, *, dtype="float32"):
         super().__init__()
-        self.place, self.then = place, then
+        self.then = then
         self.sum_dtype = "float32" if float32_sum else dtype
         self.kernel, self.bias = self.hold(kernel, dtype), self.hold(bias, self.sum_dtype)
 

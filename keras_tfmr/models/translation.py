@@ -1,6 +1,7 @@
 """Functional models that translate: from source and target to the logits of each next token."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
@@ -10,6 +11,7 @@ from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding import DecodingConfig, DecodingResult, Sampling
 from keras_tfmr.models.explain import AttentionScores
 from keras_tfmr.models.next_token_model import NextTokenModel
+from keras_tfmr.models.transformer_config import TransformerConfig
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -30,8 +32,8 @@ class TranslationModel(NextTokenModel):
         config: The `TransformerConfig` it was made from; None for a model of your own.
 
     Raises:
-        ValueError: If no input is named `target_ids`, if several outputs are not named, or if the
-            logits end in a softmax.
+        ValueError: If there is no source, no input is named `target_ids`, several outputs are not
+            named, or the logits end in a softmax.
 
     >>> from keras_tfmr.layers import Decoder, LMHead, PositionalEmbedding
     >>> pictures = keras.Input((16, 16, 3), name="pictures")
@@ -47,6 +49,22 @@ class TranslationModel(NextTokenModel):
     """
 
     target_name = "target_ids"
+
+    def __init__(
+        self,
+        inputs: Any,
+        outputs: Any,
+        name: str | None = None,
+        *,
+        config: TransformerConfig | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(inputs, outputs, name=name, config=config, **kwargs)
+        if len(self.inputs) < 2:
+            raise ValueError(
+                "A TranslationModel needs a source beside the target ids; one without is a "
+                f"LanguageModel. Received: inputs {[x.name for x in self.inputs]}"
+            )
 
     def generate(
         self,

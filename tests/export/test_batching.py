@@ -7,6 +7,7 @@ import tensorflow as tf
 from text_models import (
     ADVERSARIAL,
     LINES,
+    allow_int8,
     classifier,
     completer,
     tiny,
@@ -17,7 +18,6 @@ from text_models import (
 from keras_tfmr import Transformer
 from keras_tfmr.export import known_answers
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.finished import int8
 from keras_tfmr.text.spans import SLOTS
 
 # Several fill a batch, one is larger than the space that another one left.
@@ -79,7 +79,7 @@ def padded(array, shape):
 @pytest.mark.parametrize(("make", "precision", "tolerance"), MODELS)
 def test_requests_of_any_signature_share_batches(make, precision, tolerance, tmp_path, monkeypatch):
     """In reduced precision, rounding may let the search of a few rows end with another text."""
-    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
+    allow_int8(monkeypatch)
     model = make()
     path = model.export(tmp_path, precision=precision, texts=LINES, check=False)
     parameters = batching.parameters_of(path)

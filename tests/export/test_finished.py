@@ -143,6 +143,7 @@ def test_logits_of_any_size_have_their_normaliser(scale):
     kernel = model.get_layer("logits").dense.kernel
     kernel.assign(scale * kernel)
     copy = optimize_for_decoding(model)
+    assert copy.bounded == (scale == 1)
     check_same(model, copy, atol=1e-4 * scale)
 
 

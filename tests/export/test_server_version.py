@@ -4,12 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from text_models import LINES, Plain, tiny_translator
+from text_models import LINES, Plain, allow_int8, tiny_translator
 
 from keras_tfmr import Translator
 from keras_tfmr.export import known_answers
 from keras_tfmr.export.check import problems_in_new_process
-from keras_tfmr.finished import int8
 from keras_tfmr.text.spans import SLOTS
 
 PACKAGES = ("tensorflow-cpu", "tensorflow-text", "tensorflow-serving-api")
@@ -39,7 +38,7 @@ def server_python(tmp_path_factory):
 @pytest.mark.needs("uv")
 @pytest.mark.parametrize(("kind", "precision"), [(Translator, "float32"), (Plain, "int8")])
 def test_it_answers_as_in_this_process(kind, precision, server_python, tmp_path, monkeypatch):
-    monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
+    allow_int8(monkeypatch)
     translator = tiny_translator(kind=kind, symbols=SLOTS if kind is Translator else ())
     options = {"precision": precision, "texts": LINES, "check": False}
     path = translator.export(tmp_path, **options)

@@ -152,6 +152,10 @@ UNDECODABLE = {
         ),
         "named 'target_ids'.*source_ids.*other_ids",
     ),
+    "no source": (
+        lambda s, t: TranslationModel(t, LMHead(VOCAB)(PositionalEmbedding(VOCAB, 8)(t))),
+        "needs a source",
+    ),
     "two outputs": (
         lambda s, t: TranslationModel([s, t], [logits_of(s, t, LMHead(VOCAB))] * 2),
         "dictionary with the key 'logits'",

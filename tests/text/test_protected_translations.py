@@ -7,12 +7,11 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_models import LINES, tiny, tiny_model, tokenizer
+from text_models import LINES, allow_int8, tiny, tiny_model, tokenizer
 
 from keras_tfmr import Transformer, Translator, decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.export.saved_session import SavedSession
-from keras_tfmr.finished import int8
 from keras_tfmr.signatures.inputs import terms_of
 from keras_tfmr.text.protection import NO_SPAN, restore
 from keras_tfmr.text.spans import DEFAULT, SLOTS, python_pattern
@@ -24,7 +23,8 @@ OWN = ("code", r"\{[a-z]+\}", "#[0-9]{2,}", "url")
 def protecting(seed=3, scale=3, *, protect=None, **decoding):
     """A translator with slots and random weights."""
     size = tokenizer(SLOTS).vocab_size
-    model = tiny(Transformer, seed=seed, scale=scale, source_vocab=size, target_vocab=size)
+    sizes = {"source_vocab": size, "target_vocab": size}
+    model = tiny(Transformer, seed=seed, scale=scale, logits_bias=True, **sizes)
     decoding = {"num_beams": 3, "num_return_sequences": 2, "max_length": 14, **decoding}
     return Translator(
         model, tokenizer(SLOTS), config=DecodingConfig(**decoding), max_source_length=24,
@@ -59,7 +59,7 @@ def int8_session(translator, folder):
     """The function from texts to translations of an export in int8, in a session."""
     translator.signatures = {name: translator.signatures[name] for name in ("translate", "score")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(int8, "LEAST_WEIGHTS", 0)
+        allow_int8(patch)
         options = {"precision": "int8", "texts": [*LINES, "O {a}."], "check": False}
         session = SavedSession(translator.export(folder, **options))
 
@@ -111,14 +111,22 @@ def test_spans_are_one_token_and_attached_as_the_slots_are(translator):
     texts = ["Diz ({nome}), `a b`!", "Diz (\ue000), \ue001!"]
     one, other = translator.translate(texts)
     assert one == other.replace("\ue000", "{nome}").replace("\ue001", "`a b`")
-    [explained] = translator.explain(texts[:1])
-    assert len(explained.source_tokens) == translator.token_counts(texts[1:])
-    assert {"{nome}", "`a b`"} < {*explained.source_tokens}
-    ended = explained.target_tokens[-1] == "</s>"  # else the limit came before the spans
-    assert explained.target_tokens.count("{nome}") == 1 or not ended
     slotted = ["(\ue000)", "x\ue000, \ue001.", "\ue000\ue001"]
     decoded = translator.target_tokenizer.decode(translator.source_tokenizer.encode(slotted))
     assert [text.decode() for text in decoded.numpy()] == slotted
+
+
+def test_a_span_is_one_token_of_an_explanation():
+    """Of a model that says the slots it may say, and then the end."""
+    translator, text = protecting(), "Diz ({nome}), `a b`!"
+    bias = np.zeros(translator.target_tokenizer.vocab_size, "float32")
+    bias[translator.target_tokenizer.eos_id] = 500
+    bias[[*translator.target_tokenizer.slot_ids]] = 1000
+    translator.model.get_layer("embedding").bias.assign(bias)
+    [explained] = translator.explain([text])
+    assert len(explained.source_tokens) == translator.token_counts(["Diz (\ue000), \ue001!"])
+    assert {"{nome}", "`a b`"} < {*explained.source_tokens}
+    assert {*explained.target_tokens} == {"{nome}", "`a b`", "</s>"}
 
 
 def test_of_a_text_with_too_many_spans_the_first_are_protected(translator):
