@@ -8,7 +8,7 @@ server starts when the export is in the file cache, and is ready when it has ans
 its warm-up is over by then. Beside it, CTranslate2 has the same weights and search, and a thread
 for each core; its callers are threads of its own process, without a network. A second model of the
 size that `--untrained` names has random weights, and its translations have 12 tokens. Writes
-results/sizing.md and .json, and a picture of each model and engine.
+results/sizing.md and .json, of which docs/plots.py draws the picture of the guide.
 """
 
 import itertools
@@ -27,6 +27,7 @@ from serving import load
 PRECISIONS = ("float32", "int8")
 CALLERS = (1, 2, 4, 8, 16, 32, 64)
 TEXTS = (1, 32)  # in a request
+BETWEEN = (2, 4, 8, 16)  # texts in a request, of the fewest and of the most callers
 TOKENS = (12, 12)  # of each translation of an untrained model, at least and at most
 
 
@@ -115,6 +116,8 @@ def measured(args, texts, folder):
         other = harness.alone(__file__, task)
         models[preset] = other, TOKENS
     cells = list(itertools.product(TEXTS, args.callers))
+    if not args.quick:
+        cells += itertools.product(BETWEEN, sorted({min(args.callers), max(args.callers)}))
     for model, (run, tokens) in models.items():
         for engine, made, found in sides(
             run, folder / f"{model} exports", texts, cells, args.seconds, tokens
@@ -167,11 +170,6 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         numbers["rows"] = list(measured(args, texts, Path(folder)))
     harness.report("sizing", "Sizing", page(numbers), numbers, quick=args.quick)
-    if not args.quick:
-        for row in numbers["rows"]:
-            name = f"{row['model']}, {row['engine']}"
-            file = harness.RESULTS / f"sizing-{name.replace(', ', '-').replace(' ', '-')}.png"
-            load.plot(row["rows"], name).savefig(file, dpi=100)
 
 
 if __name__ == "__main__":

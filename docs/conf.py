@@ -2,6 +2,7 @@
 
 import inspect
 import pathlib
+import shutil
 
 import latex2mathml.converter
 from docutils import nodes
@@ -64,6 +65,13 @@ def _inline(app, document):
             image.replace_self(nodes.raw("", picture, format="html"))
 
 
+def _copy_pictures(app, error):
+    """Copies the pictures of `<picture>` tags, in light and dark, which Sphinx does not read."""
+    if error is None:
+        pictures = pathlib.Path(app.srcdir, "docs", "pictures")
+        shutil.copytree(pictures, pathlib.Path(app.outdir, "docs", "pictures"), dirs_exist_ok=True)
+
+
 def _formula(display):
     """A visitor that writes MathML, which browsers show without a script from the network."""
 
@@ -80,4 +88,5 @@ def setup(app):
     app.connect("autodoc-skip-member", _skip)
     app.connect("autodoc-process-signature", _signature)
     app.connect("doctree-read", _inline, priority=100)  # before the pictures are collected
+    app.connect("build-finished", _copy_pictures)
     app.add_html_math_renderer("mathml", _formula("inline"), _formula("block"))

@@ -163,40 +163,31 @@ def _cut(text):
 
 
 def plot_curves(rows, *, scores=("bleu", "chrf"), title=None):
-    """The curves of a training against its minutes: loss, scores, learning rate, tokens per second.
+    """The loss of a training and its scores on validation texts, against its minutes.
 
     Args:
-        rows: Dictionaries with "minutes" and any of "loss", the scores, "learning_rate" and
-            "tokens_per_second"; a curve skips rows without its value.
-        scores: Names of the scores on validation texts.
-        title: The title above all curves.
+        rows: Dictionaries with "minutes", and "loss" and any of the scores; a curve skips rows
+            without its value.
+        scores: Names of the scores, which are on the right axis.
+        title: The title above the curves.
 
     >>> figure = plot_curves([{"minutes": 1, "loss": 5.0}, {"minutes": 2, "loss": 4.0, "bleu": 3}])
-    >>> len(figure.axes)
-    4
+    >>> [axes.get_ylabel() for axes in figure.axes]
+    ['loss (nats a token)', 'validation score']
     """
-    panels = (
-        ("loss (nats a token)", ("loss",)),
-        ("validation score", scores),
-        ("learning rate", ("learning_rate",)),
-        ("target tokens/s", ("tokens_per_second",)),
-    )
-    figure = Figure(figsize=(10, 6.5), layout="constrained")
-    grid = figure.subplots(2, 2, sharex=True).ravel()
-    for axes, (label, names) in zip(grid, panels, strict=True):
-        for name in names:
-            points = [(row["minutes"], row[name]) for row in rows if row.get(name) is not None]
-            if points:
-                marker = "o" if name in scores else None
-                axes.plot(*zip(*points, strict=True), marker=marker, markersize=3, label=name)
-        axes.set_title(label, fontsize=10)
-        axes.grid(alpha=0.3)
-        if len(names) > 1 and axes.lines:
-            axes.legend()
-    for axes in figure.axes[2:]:
-        axes.set_xlabel("minutes")
-    for axes in figure.axes[1:]:  # all but the loss, which never gets near zero
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+    left = figure.add_subplot(xlabel="minutes", ylabel="loss (nats a token)")
+    right = left.twinx()
+    right.set_ylabel(scores[0] if len(scores) == 1 else "validation score")
+    for number, name in enumerate(("loss", *scores)):
+        points = [(row["minutes"], row[name]) for row in rows if row.get(name) is not None]
+        if points:
+            axes, marker = (right, "o") if number else (left, None)
+            axes.plot(*zip(*points, strict=True), color=f"C{number}", marker=marker, label=name)
+    for axes in (left, right):
         axes.set_ylim(bottom=0)
+    left.grid(alpha=0.3)
+    right.legend(handles=[*left.lines, *right.lines], loc="center right")
     (titles,), style = _drawable([title or ""])
     figure.suptitle(titles[0], **style)
     return figure

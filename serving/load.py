@@ -115,28 +115,54 @@ def line_of(row):
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def plot(rows, title=""):
-    """The figure of a table: a column for each size of requests, rates above, latencies below."""
+def plot(runs, title=""):
+    """The figure of tables: latency by callers, and throughput by texts in a request.
+
+    The latency is that of the smallest requests; the throughput that of the fewest and of the most
+    callers.
+
+    Args:
+        runs: {name: rows of `measured`}; a name is "" if there is one run.
+        title: The title above both.
+    """
     from matplotlib.figure import Figure  # which takes a second
 
-    sizes = sorted({row["texts"] for row in rows})
-    figure = Figure(figsize=(4.5 * len(sizes), 6), layout="constrained")
-    figure.suptitle(title)
-    grid = figure.subplots(2, len(sizes), squeeze=False, sharex=True)
-    for (rates, times), size in zip(grid.T, sizes, strict=True):
-        own = [row for row in rows if row["texts"] == size]
-        callers = [row["callers"] for row in own]
-        rates.plot(callers, [row["rate"] for row in own], marker="o")
-        rates.set_title(f"{size} text{'s' if size > 1 else ''} a request")
-        rates.set_ylabel("texts/s")
-        rates.set_ylim(bottom=0)
-        for name in ("p50", "p95", "p99"):
-            times.plot(callers, [row[name] for row in own], marker="o", label=name)
-        times.set(ylabel="ms", xlabel="callers", yscale="log")
-        times.set_xscale("log", base=2)
-        times.set_xticks(callers, map(str, callers))
-        times.legend()
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    times, rates = figure.subplots(1, 2)
+    smallest = min(row["texts"] for rows in runs.values() for row in rows)
+    for number, (name, rows) in enumerate(runs.items()):
+        color, name = f"C{number}", f"{name}, " if name else ""
+        for share, style in (("p50", "-"), ("p99", "--")):
+            points = [(row["callers"], row[share]) for row in rows if row["texts"] == smallest]
+            _line(times, points, color, style, f"{name}{share}")
+        callers = {row["callers"] for row in rows}
+        ends = ((max(callers), "-"), (min(callers), "--"))
+        for some, style in ends[: len(callers)]:
+            points = [(row["texts"], row["rate"]) for row in rows if row["callers"] == some]
+            _line(rates, points, color, style, f"{name}{counted(some, 'caller')}")
+    times.set(xlabel="callers", ylabel="ms", yscale="log")
+    times.set_title(f"latency, {counted(smallest, 'text')} a request", fontsize=10)
+    rates.set(xlabel="texts a request", ylabel="texts/s")
+    rates.set_title("throughput", fontsize=10)
+    rates.set_ylim(bottom=0)
+    for axes in (times, rates):
+        numbers = sorted({int(x) for line in axes.lines for x in line.get_xdata()})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(numbers, map(str, numbers))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=9)
     return figure
+
+
+def _line(axes, points, color, style, label):
+    """Draws the points of a run, which are in any order."""
+    axes.plot(*zip(*sorted(points), strict=True), style, color=color, marker="o", label=label)
+
+
+def counted(number, thing):
+    """Such as "1 text" and "32 texts"."""
+    return f"{number} {thing}{'s' if number > 1 else ''}"
 
 
 def main(arguments=None):
@@ -166,7 +192,7 @@ def main(arguments=None):
     except KeyboardInterrupt:
         return 130
     if options.plot:
-        plot(rows, f"{options.model} at {options.server}").savefig(options.plot, dpi=150)
+        plot({"": rows}, f"{options.model} at {options.server}").savefig(options.plot, dpi=150)
     return int(any(row["errors"] for row in rows))
 
 

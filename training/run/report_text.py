@@ -18,7 +18,7 @@ The run made {results[steps]:,} updates in {results[minutes]:.1f} minutes, at {s
 a second, within {results[peak_memory_mib]:,} MiB of memory. The weights that scored best were \
 evaluated{how}.
 
-![Loss, validation scores, learning rate and speed by minutes](curves.png)
+![Loss and validation scores by minutes](curves.png)
 {everyday}{labels}
 ## Validation texts
 

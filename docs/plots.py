@@ -1,0 +1,114 @@
+"""Draws the plots of the guides: of a run, of the learning rate, of the figures of sizing.
+
+    python docs/plots.py curves runs/phrasebook     # docs/pictures/curves.svg
+    python docs/plots.py schedule                   # docs/pictures/schedule.svg
+    python docs/plots.py sizing small               # docs/pictures/sizing.svg
+
+`curves` reads the run's history.csv, `sizing` benchmarks/results/sizing.json, which
+benchmarks/sizing.py writes, the rows of one of its models. The colours are inverted for readers
+whose system is dark. `docs/conf.py` puts the SVG into the page, so its style is for it alone.
+"""
+
+import argparse
+import csv
+import html
+import io
+import json
+import re
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from keras_tfmr.plots import plot_curves
+from serving import load
+from training.run.optimizer import WarmupCosine
+from training.settings.recipes import SMALL
+
+ROOT = Path(__file__).resolve().parents[1]
+DARK = "@media (prefers-color-scheme: dark){#plot-NAME{filter:invert(.92) hue-rotate(180deg)}}"
+
+
+def save(figure, name, title):
+    """Writes docs/pictures/NAME.svg, its texts as text, in light and dark."""
+    plain, text = {"svg.fonttype": "none", "svg.hashsalt": name}, io.StringIO()
+    with matplotlib.rc_context(plain):
+        figure.savefig(
+            text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
+    _, _, drawn = text.getvalue().partition("<svg")
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
+    pixels = round(float(box[1]) * 4 / 3)  # 96 to the inch
+    head = (
+        f'<svg id="plot-{name}" xmlns="http://www.w3.org/2000/svg" '
+        f'xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} width="{pixels}" '
+        'style="max-width:100%;height:auto" role="img">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{DARK.replace('NAME', name)}</style>"
+    )
+    drawn = head + drawn[drawn.index(">") + 1 :].replace("*{", f"#plot-{name} *{{", 1)
+    drawn = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font: \1 sans-serif", drawn)
+    path = ROOT / "docs" / "pictures" / f"{name}.svg"
+    path.write_text(re.sub(r" +$", "", drawn, flags=re.MULTILINE), encoding="utf-8")
+    print(path)
+
+
+def curves(run):
+    """Loss and BLEU of a run of a translator."""
+    with (run / "history.csv").open(encoding="utf-8") as lines:
+        rows = [{key: float(cell) for key, cell in row.items() if cell}
+                for row in csv.DictReader(lines)]  # fmt: skip
+    for row in rows:
+        row["BLEU"] = row.get("val_bleu")
+    save(plot_curves(rows, scores=("BLEU",)), "curves", "Loss and BLEU by minutes")
+
+
+def schedule():
+    """The rate of `small` in a short and in a long run."""
+    figure = Figure(figsize=(7.2, 3), layout="constrained")
+    axes = figure.add_subplot(xlabel="update", ylabel="learning rate")
+    for updates, name in ((1200, "the first run: 1,200 updates"), (8000, "8,000 updates")):
+        rate = WarmupCosine(SMALL["learning_rate"], SMALL["warmup_steps"], updates)
+        steps = np.arange(updates + 1)
+        axes.plot(steps, np.asarray(rate(steps)), label=name)
+    axes.yaxis.set_major_locator(matplotlib.ticker.MultipleLocator(1e-3))
+    axes.yaxis.set_major_formatter(lambda rate, _: f"{1e3 * rate:g}e-3" if rate else "0")
+    axes.xaxis.set_major_formatter(lambda update, _: f"{update:,.0f}")
+    axes.set(xlim=(0, 8000), ylim=(0, 3.2e-3))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save(figure, "schedule", "The learning rate of small in a short and in a long run")
+
+
+def sizing(model):
+    """Latency and throughput of a model's exports in the development server."""
+    numbers = json.loads((ROOT / "benchmarks" / "results" / "sizing.json").read_text())
+    runs = {
+        row["engine"].removeprefix("keras_tfmr "): row["rows"]
+        for row in numbers["rows"]
+        if row["model"] == model and row["engine"].startswith("keras_tfmr ")
+    }
+    if not runs:
+        raise SystemExit(f"sizing.json has no model {model!r}")
+    title = f"{model}, {numbers['machine'].partition(', ')[0]}"
+    save(load.plot(runs, title), "sizing", f"Latency and throughput: {title}")
+
+
+def main():
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    plots = parser.add_subparsers(dest="plot", required=True)
+    plots.add_parser("curves").add_argument("run", type=Path, help="folder of a finished run")
+    plots.add_parser("schedule")
+    plots.add_parser("sizing").add_argument("model", help="its name in sizing.json")
+    args = parser.parse_args()
+    if args.plot == "curves":
+        curves(args.run)
+    elif args.plot == "schedule":
+        schedule()
+    else:
+        sizing(args.model)
+
+
+if __name__ == "__main__":
+    main()
