@@ -1,7 +1,8 @@
-"""Draws the plots of the guides: of a run, of the learning rate, of the figures of sizing.
+"""Draws the plots of the guides: a run, the learning rate, masks, the figures of sizing.
 
     python docs/plots.py curves runs/phrasebook     # docs/pictures/curves.svg
     python docs/plots.py schedule                   # docs/pictures/schedule.svg
+    python docs/plots.py masks                      # docs/pictures/masks.svg
     python docs/plots.py sizing small               # docs/pictures/sizing.svg
 
 `curves` reads the run's history.csv, `sizing` benchmarks/results/sizing.json, which
@@ -80,6 +81,28 @@ def schedule():
     save(figure, "schedule", "The learning rate of small in a short and in a long run")
 
 
+def masks():
+    """What the three kinds of attention may attend to, on one pair."""
+    source = ["o", "gato", "dorme", ".", "PAD", "PAD"]
+    target = ["START", "the", "cat", "sleeps", "."]
+    valid = np.array([word != "PAD" for word in source])
+    panels = (
+        ("encoder: real words", np.tile(valid, (len(source), 1)), source, source),
+        ("decoder: nothing later", np.tri(len(target), dtype=bool), target, target),
+        ("cross: real source words", np.tile(valid, (len(target), 1)), target, source),
+    )
+    figure = Figure(figsize=(7.6, 2.9), layout="constrained")
+    for axes, (title, mask, rows, columns) in zip(figure.subplots(1, 3), panels, strict=True):
+        axes.pcolormesh(mask, cmap="Blues", vmin=0, vmax=1.4, edgecolors="#8893a5", linewidth=0.5)
+        axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=60)
+        axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+        axes.tick_params(length=0)
+        axes.set(xlabel="key", ylabel="query")
+        axes.set_title(title, fontsize=10)
+        axes.invert_yaxis()
+    save(figure, "masks", "What may be attended to: real words, and in the decoder nothing later")
+
+
 def sizing(model):
     """Latency and throughput of a model's exports in the development server."""
     numbers = json.loads((ROOT / "benchmarks" / "results" / "sizing.json").read_text())
@@ -100,14 +123,17 @@ def main():
     plots = parser.add_subparsers(dest="plot", required=True)
     plots.add_parser("curves").add_argument("run", type=Path, help="folder of a finished run")
     plots.add_parser("schedule")
+    plots.add_parser("masks")
     plots.add_parser("sizing").add_argument("model", help="its name in sizing.json")
     args = parser.parse_args()
     if args.plot == "curves":
         curves(args.run)
+    elif args.plot == "sizing":
+        sizing(args.model)
     elif args.plot == "schedule":
         schedule()
     else:
-        sizing(args.model)
+        masks()
 
 
 if __name__ == "__main__":
