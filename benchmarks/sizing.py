@@ -117,7 +117,8 @@ def measured(args, texts, folder):
         models[preset] = other, TOKENS
     cells = list(itertools.product(TEXTS, args.callers))
     if not args.quick:
-        cells += itertools.product(BETWEEN, sorted({min(args.callers), max(args.callers)}))
+        ends = {min(args.callers), max(args.callers)}
+        cells = sorted([*cells, *itertools.product(BETWEEN, ends)])
     for model, (run, tokens) in models.items():
         for engine, made, found in sides(
             run, folder / f"{model} exports", texts, cells, args.seconds, tokens

@@ -126,6 +126,7 @@ def plot(runs, title=""):
         title: The title above both.
     """
     from matplotlib.figure import Figure  # which takes a second
+    from matplotlib.ticker import LogLocator, NullLocator
 
     figure = Figure(figsize=(7.2, 3.8), layout="constrained")
     figure.suptitle(title, fontsize=10)
@@ -142,6 +143,9 @@ def plot(runs, title=""):
             points = [(row["texts"], row["rate"]) for row in rows if row["callers"] == some]
             _line(rates, points, color, style, f"{name}{counted(some, 'caller')}")
     times.set(xlabel="callers", ylabel="ms", yscale="log")
+    times.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    times.yaxis.set_minor_locator(NullLocator())
+    times.yaxis.set_major_formatter(lambda ms, _: f"{ms:,g}")
     times.set_title(f"latency, {counted(smallest, 'text')} a request", fontsize=10)
     rates.set(xlabel="texts a request", ylabel="texts/s")
     rates.set_title("throughput", fontsize=10)
