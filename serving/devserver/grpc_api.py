@@ -10,6 +10,9 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_se
 from .inputs import from_proto
 from .session import code_and_text, signature_of
 
+# Without a deadline, gRPC says 292 years: more milliseconds than TensorFlow counts.
+MOST_SECONDS = 24 * 60 * 60
+
 
 class GrpcApi(prediction_service.PredictionServiceServicer, model_service.ModelServiceServicer):
     """Answers both services with the versions of a model."""
@@ -19,7 +22,8 @@ class GrpcApi(prediction_service.PredictionServiceServicer, model_service.ModelS
 
     def Predict(self, request, context):  # noqa: N802
         try:
-            return predicted(self._versions, request, context.time_remaining())
+            timeout = min(context.time_remaining(), MOST_SECONDS)
+            return predicted(self._versions, request, timeout)
         except Exception as error:
             context.abort(*code_and_text(error))
 
@@ -39,7 +43,7 @@ class GrpcApi(prediction_service.PredictionServiceServicer, model_service.ModelS
 
 
 def predicted(versions, request, timeout):
-    """The PredictResponse to a PredictRequest, within so many seconds, or None for any number."""
+    """The PredictResponse to a PredictRequest, within `timeout` seconds."""
     model, asked = model_and_version(request.model_spec)
     number, session = versions.serving(model, asked)
     name = request.model_spec.signature_name or "serving_default"

@@ -318,8 +318,23 @@ def test_generated_messages_are_those_of_the_proto_file(tmp_path):
     """Compared as descriptors: compilers of different versions lay the Python out differently."""
     source, compiled = serving_pb2.DESCRIPTOR.name, tmp_path / "compiled"
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--descriptor_set_out={compiled}"]
-    subprocess.run([*command, source], cwd=ROOT, check=True, timeout=60)
-    (file,) = descriptor_pb2.FileDescriptorSet.FromString(compiled.read_bytes()).file
+    services = source.replace("serving.proto", "service.proto")
+    subprocess.run([*command, source, services], cwd=ROOT, check=True, timeout=60)
+    file, others = descriptor_pb2.FileDescriptorSet.FromString(compiled.read_bytes()).file
+    assert {
+        f"/{others.package}.{service.name}/{method.name}": (method.input_type, method.output_type)
+        for service in others.service
+        for method in service.method
+    } == {
+        client_module.PREDICT: (
+            ".keras_tfmr.client.PredictRequest",
+            ".keras_tfmr.client.PredictResponse",
+        ),
+        client_module.STATUS: (
+            ".keras_tfmr.client.GetModelStatusRequest",
+            ".keras_tfmr.client.GetModelStatusResponse",
+        ),
+    }
     for message in [*file.message_type, *(n for m in file.message_type for n in m.nested_type)]:
         for field in message.field:
             field.ClearField("json_name")
