@@ -1,7 +1,9 @@
 """Models of somebody's own, combined from our layers and others, for all tests that need one."""
 
+import formulas
 import keras
-from helpers import random, random_ids, randomize
+import numpy as np
+from helpers import random, random_ids, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr.layers import (
@@ -14,7 +16,7 @@ from keras_tfmr.layers import (
     LMHead,
     PositionalEmbedding,
 )
-from keras_tfmr.models import TranslationModel
+from keras_tfmr.models import LanguageModel, TranslationModel
 
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "dff": 32}
 
@@ -142,3 +144,37 @@ COMPOSED = {
     **OWN, "chain of layers": of_layers, "boxes": of_boxes, "two contexts": of_two_contexts,
     "a step of one's own": of_a_layer_of_ones_own,
 }  # fmt: skip
+
+
+def inputs(model):
+    """The source, unless it is a language model, and target ids with padding; some of it alone."""
+    target = random_ids(3, 5, vocab=20, seed=1)
+    target[1, 2:] = 0
+    if isinstance(model, LanguageModel):
+        return target
+    found = model.source_list(source_of(model))
+    found.insert(model.target_place, ops.convert_to_tensor(target))
+    return found
+
+
+def logits_of(model, arrays):
+    return to_numpy(keras.tree.flatten(model(arrays))[model.logits_place])
+
+
+def check_same(model, copy, atol):
+    """The whole pass and the steps of the copy give what the model gives."""
+    arrays = inputs(model)
+    if isinstance(model, LanguageModel):
+        source, target = 3, arrays
+    else:
+        source, target = source_of(model), arrays[model.target_place].numpy()
+    expected = logits_of(model, arrays)
+    np.testing.assert_allclose(logits_of(copy, arrays), expected, atol=atol)
+    expected = formulas.log_softmax(expected)
+    step, state = copy.start(source, num_beams=2, max_length=5)
+    for index in range(4):
+        log_probs, state = step.next(ops.convert_to_tensor(np.repeat(target[:, index], 2)), state)
+        real = target[:, index] != 0
+        stepped = to_numpy(log_probs).reshape(3, 2, -1)[real]
+        whole = np.repeat(expected[real, None, index], 2, axis=1)
+        np.testing.assert_allclose(stepped, whole, atol=atol)

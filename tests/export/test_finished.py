@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from decoding_toys import assert_same, decode
 from helpers import OPTIONS, flat_numpy, random_ids, randomize, to_numpy
-from own_models import COMPOSED, source_of
+from own_models import COMPOSED, check_same, inputs, logits_of, source_of
 
 from keras_tfmr import (
     Transformer,
@@ -21,7 +21,6 @@ from keras_tfmr.compat import flatten_layers
 from keras_tfmr.finished import exchange, int8, optimize_for_decoding
 from keras_tfmr.finished.parts import exact
 from keras_tfmr.layers import Decoder, MultiHeadAttention
-from keras_tfmr.models import LanguageModel
 from keras_tfmr.precision import with_precision
 
 TINY = TransformerConfig.preset(
@@ -39,40 +38,6 @@ def make(name, kind="translates", **fields):
     model = ready(TINY.replace(**OPTIONS[name], **fields))
     randomize(model)
     return model
-
-
-def inputs(model):
-    """The source, unless it is a language model, and target ids with padding; some of it alone."""
-    target = random_ids(3, 5, vocab=20, seed=1)
-    target[1, 2:] = 0
-    if isinstance(model, LanguageModel):
-        return target
-    found = model.source_list(source_of(model))
-    found.insert(model.target_place, tf.constant(target))
-    return found
-
-
-def logits_of(model, arrays):
-    return to_numpy(keras.tree.flatten(model(arrays))[model.logits_place])
-
-
-def check_same(model, copy, atol):
-    """The whole pass and the steps of the copy give what the model gives."""
-    arrays = inputs(model)
-    if isinstance(model, LanguageModel):
-        source, target = 3, arrays
-    else:
-        source, target = source_of(model), arrays[model.target_place].numpy()
-    expected = logits_of(model, arrays)
-    np.testing.assert_allclose(logits_of(copy, arrays), expected, atol=atol)
-    expected = formulas.log_softmax(expected)
-    step, state = copy.start(source, num_beams=2, max_length=5)
-    for index in range(4):
-        log_probs, state = step.next(tf.constant(np.repeat(target[:, index], 2)), state)
-        real = target[:, index] != 0
-        stepped = to_numpy(log_probs).reshape(3, 2, -1)[real]
-        whole = np.repeat(expected[real, None, index], 2, axis=1)
-        np.testing.assert_allclose(stepped, whole, atol=atol)
 
 
 @pytest.mark.parametrize("name, kind", KINDS)
