@@ -80,12 +80,22 @@ def is_quantized(model):
 
 
 def merged_weights(model):
-    """{path: float32 array} of the weights of a model, with LoRA merged into them."""
+    """{path: float32 array} of the weights of a model in their order, with LoRA merged into them.
+
+    It has no entries of LoRA's own weights.
+    """
     weights = {weight.path: weight for weight in model.weights}
     for layer in flatten_layers(model):
-        if getattr(layer, "lora_enabled", False):
-            name = "embeddings" if isinstance(layer, keras.layers.Embedding) else "kernel"
-            weights[f"{layer.path}/{name}"] = getattr(layer, name)  # merged by Keras
+        if not getattr(layer, "lora_enabled", False):
+            continue
+        if isinstance(layer, keras.layers.Embedding):
+            merged, own = layer.embeddings, (layer.lora_embeddings_a, layer.lora_embeddings_b)
+            weights[f"{layer.path}/embeddings"] = merged  # by Keras
+        else:
+            merged, own = layer.kernel, (layer.lora_kernel_a, layer.lora_kernel_b)
+            weights[f"{layer.path}/kernel"] = merged
+        for weight in own:
+            del weights[weight.path]
     return {path: to_numpy(weight) for path, weight in weights.items()}
 
 

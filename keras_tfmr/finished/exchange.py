@@ -166,10 +166,8 @@ def finished(model, kind):
         as_plain_model(model), clone_function=exchange, call_function=called
     )
     for layer, copy in copies:
-        own = [weight.path for weight in layer.weights if "/lora_" not in weight.path]
-        values = merged_weights(layer)
-        for weight, path in zip(copy.weights, own, strict=True):
-            weight.assign(values[path])
+        for weight, value in zip(copy.weights, merged_weights(layer).values(), strict=True):
+            weight.assign(value)
     outputs = keras.tree.pack_sequence_as(model.output, graph.outputs)
     copy = type(model)(graph.input, outputs, name=model.name)
     copy.trainable = False
