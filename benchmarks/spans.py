@@ -19,9 +19,9 @@ WORD = re.compile(r"[^\W\d_]{6,}")
 TERMS, LIKELY = 50, 0.7  # words of the glossary, and the least Dice coefficient of a translation
 USUAL = 1 / 200  # the share of pairs that have the most frequent of them
 HOW = """The runs of keras_tfmr learned from technical documentation: `small`, 4,000 updates each;
-`long` 9,200, as many as 30 minutes of two cores reach, on JAX and an H100. `without` has no slots.
+`long` 9,200, which 30 minutes on two cores reach, here on an H100 with JAX. `without` has no slots.
 `with` has them for the spans of half of the pairs, as by default; `all` has them for the spans of
-all pairs, and copies worse what nothing protects. Of 1,000 validation sentences, 217 hold spans.
+all pairs, and copies unprotected text less well. Of 1,000 validation sentences, 217 hold spans.
 `with-1-again` has the seed and pairs of `with-1`, and was trained by newer code.
 """
 GROUPS = {"all": lambda held: True, "with spans": bool, "without": lambda held: not held}

@@ -157,7 +157,8 @@ def page(numbers, gpu):
     if gpu:
         text += (
             "\ntorch's attention drops weights within its fused kernel; JAX's cannot, so ours "
-            "creates the scores unless attention's dropout rate is 0.\n"
+            "creates the scores unless attention's dropout rate is 0. Only with dropout there is "
+            "`×` like for like, since torch's attention has it in every row.\n"
         )
     columns = ON_GPU_ALONE if gpu else ON_CPU_ALONE
     for key, found in numbers["cases"].items():

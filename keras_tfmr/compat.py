@@ -70,7 +70,7 @@ def layers_inside(layer):
 
 
 def weights_made_trainable(layer):
-    """A layer's own weights but for those that were never to be trained, such as moving means.
+    """A layer's own weights, except those that are never trained, such as moving means.
 
     Private: `_trainable_variables`. The public `trainable_variables` leaves out frozen ones.
     """

@@ -45,7 +45,7 @@ def plot_positional_encoding(encoding):
 
 
 def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=None):
-    """What each target token attended to: one map per head, darker for greater weights.
+    """Attention maps of target tokens, one for each head, darker for greater weights.
 
     Args:
         scores: float `[heads, target, source]`, attention weights between 0 and 1; or
@@ -90,7 +90,7 @@ def plot_attention(scores, source_tokens, target_tokens, *, columns=4, title=Non
 
 
 def plot_word(scores, tokens, *, title=None):
-    """What one token attended to: one row for each layer and head, darker for greater weights.
+    """The attention of one token, a row for each layer and head, darker for greater weights.
 
     Works for self-attention and cross-attention: for example, give
     `np.array(explanation.encoder_heads)[:, :, 3]` for the fourth source token.

@@ -143,7 +143,7 @@ def lines(chunks):
 
 
 def show_all(options, before, answers):
-    """Prints the answers to the texts after so many before."""
+    """Prints answers; `before` is the number of texts answered earlier."""
     for number, answer in enumerate(answers, before + 1):
         show(options, number, answer)
     sys.stdout.flush()

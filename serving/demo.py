@@ -67,7 +67,7 @@ def own_server(folder, model):
 
 
 def origin_of(folder):
-    """What the newest version in a folder says of its `Origin`."""
+    """The `Origin` of the newest version in a folder."""
     files = {int(f.parts[-3]): f for f in Path(folder).glob(METADATA) if f.parts[-3].isdecimal()}
     if not files:
         return Origin()

@@ -15,10 +15,10 @@ LONGEST = 20_000  # characters in a request
 
 
 class Origin(NamedTuple):
-    """What an export's folder says of the model.
+    """Facts about a model, from the folder of its export.
 
     Attributes:
-        languages: The codes of source and target; "" for one that is not known.
+        languages: The codes of source and target; "" for an unknown one.
         is_phrasebook: Whether it learned the built-in phrasebook only, which the page says.
         examples: Texts to try.
     """
@@ -137,7 +137,7 @@ def application(client, origin):
 
 
 def kind_of(client):
-    """What a model is asked: "translate", "classify" or "complete"; its other calls fail."""
+    """The call that a model answers: "translate", "classify" or "complete"."""
     for kind, ask in (
         ("translate", client.translate),
         ("classify", client.classify),

@@ -59,7 +59,7 @@ def texts_of(path):
 
 
 def measured(ask, texts, size, callers, seconds):
-    """What callers see who all ask at once, each again and again.
+    """Throughput and latency of callers who ask at the same time, again and again.
 
     Args:
         ask: A function of a list of texts; a `ServingError` is counted.

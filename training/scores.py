@@ -63,5 +63,5 @@ def accuracy_and_f1(table):
 
 
 def perplexity(log_prob, tokens):
-    """The perplexity of a token, of the log-probability of so many; at most e^700."""
+    """The perplexity per token of a text with this log-probability; at most e^700."""
     return math.exp(min(-log_prob / tokens, 700))

@@ -148,8 +148,8 @@ class ServingClient:
     ) -> list[answers.Translation]:
         """The best translation of each text, in which terms have given translations.
 
-        `Translator.translate_with_terms` says where. Only those terms that may occur in a text are
-        sent with it. A model without slots has no such signature.
+        See `Translator.translate_with_terms`. With each text, only those terms are sent that may
+        occur in it. A model without slots has no such signature.
         """
         return self._ask(signatures.TRANSLATE_WITH_TERMS, terms_of(texts, terms))
 
@@ -158,7 +158,7 @@ class ServingClient:
         return self._ask(signatures.SCORE, pairs_of(texts, references))
 
     def explain(self, texts: Iterable[Text]) -> list[answers.Explanation]:
-        """What each token of each translation attended to; texts are sent eight at a time."""
+        """The attention of each token of each translation; texts are sent eight at a time."""
         return self._ask(signatures.EXPLAIN, text_of(texts), EXPLAINED)
 
     def classify(self, texts: Iterable[Text]) -> list[answers.Classification]:

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a server: an exception for each kind."""
+"""Errors between a client and a server, an exception for each kind."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ class DeadlineExceededError(ServingError):
     """There was no answer within the client's timeout, retries included."""
 
 
-# By the gRPC status: the exception, and what its message says of the server.
+# By the gRPC status: the exception, and the words of its message.
 _KINDS = {
     "UNAVAILABLE": (UnavailableError, "does not answer"),
     "NOT_FOUND": (ModelNotFoundError, "has no such model"),

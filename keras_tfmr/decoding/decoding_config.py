@@ -10,7 +10,7 @@ from keras_tfmr.config import Config, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class DecodingConfig(Config):
-    """How a trained model is decoded. Exports and the runs of published models record it.
+    """The options of decoding. Exports and the runs of published models record them.
 
     Fields:
         num_beams: The number of unfinished hypotheses to keep. 1 decodes greedily: the most

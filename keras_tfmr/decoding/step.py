@@ -60,10 +60,10 @@ class DecodingStep(abc.ABC):
         """
 
     def unnormalised(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Tensor, Nested]:
-        """As `next`, for a search that needs few of the log-probabilities.
+        """Like `next`, for a search that needs few of the log-probabilities.
 
         Returns:
-            float32 `[rows, vocab]`; float32 `[rows, 1]`, what to take off each row to get its
+            float32 `[rows, vocab]`; float32 `[rows, 1]`, to subtract from each row for its
             log-probabilities; and the next state. By default, the log-probabilities of `next` and
             zeros.
         """

@@ -69,7 +69,7 @@ def problems_in_new_process(
 
 
 def main() -> None:
-    """What the new process does: it prints the problems as JSON."""
+    """The new process: prints the problems as JSON."""
     path, tolerance = sys.argv[1:]
     cases = pickle.load(sys.stdin.buffer)
     print(json.dumps(problems_of(pathlib.Path(path), cases, float(tolerance))))
@@ -128,7 +128,7 @@ def _problem(node, served):
 
 
 def differences(session: SavedSession, case: Case, tolerance: float) -> list[str]:
-    """Where a session's answer differs from the known one."""
+    """The differences between a session's answer and the known one."""
     name, inputs, _ = case
     try:
         found = session.run(name, inputs)
@@ -138,12 +138,12 @@ def differences(session: SavedSession, case: Case, tolerance: float) -> list[str
 
 
 def unlike(found: Case, known: Case, tolerance: float, where: str) -> list[str]:
-    """Where two answers to a request differ; texts must be equal.
+    """The differences between two answers to a request; texts must be equal.
 
     Args:
         found, known: The request with each answer.
         tolerance: The greatest difference of a float.
-        where: What gave the known answer, such as "in process".
+        where: The origin of the known answer, such as "in process".
     """
     (name, _, outputs), (*_, expected) = found, known
     if missing := sorted(expected.keys() - outputs.keys()):

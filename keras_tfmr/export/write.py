@@ -125,7 +125,7 @@ def metadata_of(
 
 
 def _strays(trained, cases):
-    """Where the default signature's answer is not that of the model's own layers: a list."""
+    """The differences between the default signature's answer and that of the model's own layers."""
     tolerance, where = _TOLERANCE["float32"], "by the model's own layers"
     return [
         problem

@@ -1,8 +1,8 @@
 """Finished models: copies that decode in fewer operations, in float32, bfloat16 or int8.
 
-What enters is a functional model; what leaves has its class, its methods and its answers, and
-weights of its own, for an export. Each layer of ours is exchanged for a finished one that computes
-the same; others stay as they are. TensorFlow only.
+Takes a functional model and returns one of the same class with the same outputs and its own
+weights, for an export. Each layer of ours is exchanged for a finished one that computes the same;
+others stay as they are. TensorFlow only.
 """
 
 import numpy as np
@@ -20,17 +20,17 @@ def optimize_for_decoding(model, precision=None, examples=()):
     """A copy of a model that decodes faster, with the same outputs.
 
     Args:
-        model: A `TranslationModel` or `LanguageModel`; of others, only the precision changes.
-        precision: "float32", "bfloat16" or "int8"; that of the model by default. In int8, large
-            products are, and embeddings are stored so: see `keras_tfmr.finished.int8`. Layers that
-            are not ours stay in float32 then.
-        examples: For int8, what to call the model with to find the ranges of its products' inputs,
-            lists of arrays. Without any, products take longer.
+        model: A `TranslationModel` or `LanguageModel`; for others, only the precision changes.
+        precision: "float32", "bfloat16" or "int8"; the model's own by default. In int8, large
+            products are computed and embeddings are stored as integers: see
+            `keras_tfmr.finished.int8`. Layers that are not ours then stay in float32.
+        examples: For int8, inputs of the model, lists of arrays, from which the ranges of the
+            products' inputs are found. Without any, products take longer.
 
     Returns:
         A new model, for decoding only: its weights do not follow those of `model`, and it can be
-        neither trained further nor saved. Layers of other classes than ours, or with options that
-        finished layers do not know, are in it as they are. `model` itself if it is quantised.
+        neither trained further nor saved. Layers of other classes, or with options that finished
+        layers do not know, stay as they are. `model` itself if it is quantised.
 
     Raises:
         ValueError: For another precision, if a quantised model should change its precision, or if
@@ -82,14 +82,14 @@ def in_int8(model, examples):
 
 
 def int8_errors(model, examples):
-    """How far each large product moves a model if it alone is in int8.
+    """The effect of each large product on a model's output if that product alone is in int8.
 
     Args:
         model, examples: As for `optimize_for_decoding`.
 
     Returns:
-        {path of a product: nats by which it moves the log-probability of the most probable token,
-        on the mean of all positions that are no padding}, the worst first.
+        {path of a product: the mean change in nats of the most probable token's log-probability,
+        over all positions without padding}, the worst first.
     """
     check_int8()
     ranges, moved = {}, {}
@@ -104,7 +104,7 @@ def int8_errors(model, examples):
 
 
 def _log_probs(model, examples, ids):
-    """Of these ids at all positions that are no padding: float `[tokens]`."""
+    """The log-probabilities of these ids at all positions without padding: float `[tokens]`."""
     found = []
     for batch, chosen in zip(examples, ids, strict=True):
         log_probs = tf.gather(tf.nn.log_softmax(logits_of(model, batch)), chosen, batch_dims=2)

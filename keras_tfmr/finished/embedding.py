@@ -11,7 +11,7 @@ from keras_tfmr.layers.embedding import vectors_at
 
 
 class FinishedEmbedding(Part):
-    """Of a `PositionalEmbedding`.
+    """The finished form of a `PositionalEmbedding`.
 
     Args:
         kind: The `Kind`.
@@ -73,7 +73,7 @@ class FinishedEmbedding(Part):
 
 
 class FinishedHead(Part):
-    """Of an `LMHead`."""
+    """The finished form of an `LMHead`."""
 
     position_wise = True
 

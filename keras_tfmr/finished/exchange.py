@@ -40,12 +40,12 @@ RELATIVE = layers.RotaryPositions, layers.ALiBi, layers.RelativePositionBias
 
 
 class Exchange(NamedTuple):
-    """How a class of layers is exchanged.
+    """The rule by which a class of layers is exchanged.
 
     Fields:
-        options: The options that are known.
-        arguments: The arguments of a call that are known; two at most without a name.
-        finish: From a `Kind`, a layer and the calls of it to a finished layer.
+        options: The known options.
+        arguments: The known arguments of a call; at most two are positional.
+        finish: Takes a `Kind`, a layer and its calls, and returns a finished layer.
     """
 
     options: set
@@ -181,7 +181,7 @@ LEAST_OVERFLOW = 64.0  # of a logit whose exp() could overflow in a sum over a v
 
 
 def is_bounded(logits, calls):
-    """Whether exp() of no logit overflows, as far as the norm and the head that make them tell.
+    """Whether no logit's exp() can overflow, as far as the norm and the head show it.
 
     A norm gives no vector longer than √width, times its gain.
 
@@ -210,7 +210,7 @@ def is_bounded(logits, calls):
 
 
 def last_norm(layer):
-    """The normalisation that makes what a layer gives, or None."""
+    """The normalisation that makes a layer's output, or None."""
     if type(layer) in KNOWN_NORMS:
         return layer
     if type(layer) not in (layers.Decoder, layers.CausalDecoder):
@@ -220,14 +220,14 @@ def last_norm(layer):
 
 
 def called(operation, *args, **kwargs):
-    """An operation called with what it was called with; a finished layer without `training`."""
+    """Calls an operation with these arguments; a finished layer without `training`."""
     if isinstance(operation, Part):
         kwargs = {name: value for name, value in kwargs.items() if is_given(name, value)}
     return operation(*args, **kwargs)
 
 
 def is_given(name, value):
-    """Whether an argument of a call says something that matters to a finished layer."""
+    """Whether an argument of a call matters to a finished layer."""
     return value is not None and value is not False and name != "training"
 
 

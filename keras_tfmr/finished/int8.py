@@ -149,11 +149,11 @@ class IntegerProduct(Part):
 
 
 class Int8Product(IntegerProduct):
-    """x W + b, and a function of the sum, in integers; x within a range that is known.
+    """x W + b, and a function of the sum, in integers; the range of x is known.
 
     Args:
         place, kernel, bias, then: As for `Product`.
-        input_range: The least and the greatest input; what is beyond is cut.
+        input_range: The smallest and the largest input; others are clipped.
     """
 
     def __init__(self, place, kernel, bias, then, input_range):
@@ -177,7 +177,7 @@ class Int8Product(IntegerProduct):
 
 
 class RowInt8Product(IntegerProduct):
-    """As `Int8Product`, but each row of x has a range of its own.
+    """Like `Int8Product`, but with a range for each row of x.
 
     Args:
         place, kernel, bias, then: As for `Product`.
@@ -197,7 +197,7 @@ class RowInt8Product(IntegerProduct):
 
 
 class Int8Table(Part):
-    """As `Table`, in int8 with one scale for each vector."""
+    """Like `Table`, in int8 with one scale for each vector."""
 
     position_wise = True
 

@@ -1,4 +1,4 @@
-"""What finished layers are made of: products, tables and norms, with variables of their own."""
+"""The parts of finished layers: products, tables and norms, with variables of their own."""
 
 import functools
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from keras_tfmr.layers import LayerNormalization, RMSNormalization
 
 
 class Kind(NamedTuple):
-    """How finished layers store and multiply.
+    """A precision's way to store and multiply.
 
     Fields:
         precision: Its name.
-        dtype: That of keys, values and products which `product` makes.
-        product: Makes a product, of the arguments of `Product` but its dtype.
-        table: Makes a table, of the argument of `Table` but its dtype.
+        dtype: The dtype of keys, of values and of the outputs of products.
+        product: Makes a product from the arguments of `Product`, except `dtype`.
+        table: Makes a table from the arguments of `Table`, except `dtype`.
     """
 
     precision: str
@@ -60,7 +60,7 @@ class Product(Part):
         bias: Tensor `[units]`, or None.
         then: A function of the sum, or None.
         float32_sum: Whether the sum is float32 in every precision, as it is for logits.
-        dtype: That of the product, and of the sum unless `float32_sum`.
+        dtype: The dtype of the product, and of the sum unless `float32_sum`.
 
     Call arguments:
         x: Tensor `[rows, width]`.

@@ -38,7 +38,7 @@ class FinishedStack(Part):
         sublayers: For each layer of it, its sublayers by the names of `FinishedLayer`'s arguments.
         d_model: Width of input and output.
         norm: The last norm, or None.
-        relative_positions: Those of the self-attention, or None.
+        relative_positions: The relative positions of self-attention, or None.
     """
 
     causal = False
@@ -60,7 +60,7 @@ class FinishedStack(Part):
         Args:
             x: Tensor `[batch, length, d_model]`.
             mask: bool `[batch, length]`, or None.
-            context: What `read_context` gave, if there is cross-attention.
+            context: The output of `read_context`, if there is cross-attention.
             any_context: bool, 0 for the scores of examples without any; or None.
             scores: Whether to return the scores too.
         """
@@ -149,7 +149,7 @@ class FinishedStack(Part):
 
 
 class FinishedEncoder(FinishedStack):
-    """Of an `Encoder`, `EncoderLayer` or `GlobalSelfAttention`."""
+    """The finished form of an `Encoder`, `EncoderLayer` or `GlobalSelfAttention`."""
 
     attention_scores = ("encoder",)
 
@@ -158,7 +158,7 @@ class FinishedEncoder(FinishedStack):
 
 
 class FinishedCausalDecoder(FinishedStack):
-    """Of a `CausalDecoder`, `CausalDecoderLayer` or `CausalSelfAttention`."""
+    """The finished form of a `CausalDecoder`, `CausalDecoderLayer` or `CausalSelfAttention`."""
 
     attention_scores = ("decoder",)
     causal = True
@@ -171,7 +171,7 @@ class FinishedCausalDecoder(FinishedStack):
 
 
 class FinishedDecoder(FinishedStack):
-    """Of a `Decoder`, `DecoderLayer` or `CrossAttention`.
+    """The finished form of a `Decoder`, `DecoderLayer` or `CrossAttention`.
 
     The keys and values of a context are one product for all layers.
     """
@@ -215,7 +215,7 @@ class FinishedDecoder(FinishedStack):
 
 
 class FinishedFeedForwardLayer(Part):
-    """Of a `FeedForward` or `GatedFeedForward` that stands alone."""
+    """The finished form of a `FeedForward` or `GatedFeedForward` outside a layer."""
 
     position_wise = True
 

@@ -24,7 +24,7 @@ from keras_tfmr.layers.residual import PreNormResidual
 
 
 class FinishedResidual(Part):
-    """What is before and after a sublayer: see the layers of `keras_tfmr.layers.residual`.
+    """The residual around a sublayer: see `keras_tfmr.layers.residual`.
 
     Args:
         residual: A `PreNormResidual` or `PostNormResidual`.
@@ -38,13 +38,13 @@ class FinishedResidual(Part):
         self.centers = centers
 
     def reading(self, kind, place, kernel, bias, then=None):
-        """The product that reads what `before` gives."""
+        """The product that reads the output of `before`."""
         if self.norm_first:
             kernel, bias = self.norm.fold(kernel, bias)
         return kind.product(place, kernel, bias, then)
 
     def writing(self, kind, dense):
-        """The product that makes what `after` adds."""
+        """The product whose output `after` adds."""
         kernel, bias = matrix(dense)
         if self.centers:
             kernel = centered(kernel)
@@ -62,7 +62,7 @@ class FinishedResidual(Part):
 
 
 class Heads(Part):
-    """How vectors are cut into heads, and attention of heads.
+    """Splits vectors into heads, and computes the attention of heads.
 
     Each head of keys serves several heads of queries, which stand side by side.
     """
@@ -101,8 +101,8 @@ class Heads(Part):
         """`[rows * length, heads * dim]`, and the scores `[rows, heads, length, key]`.
 
         Args:
-            bias: What `mask_bias` gives.
-            attends: What `any_key` gives, if rows of neither scores nor values are zero already.
+            bias: The output of `mask_bias`.
+            attends: The output of `any_key`, if rows of neither scores nor values are zero already.
         """
         rows, length = shape
         if self.heads != self.kv_heads:  # the queries of a group are further rows of its keys
@@ -184,7 +184,7 @@ class FinishedCrossAttention(Part):
         Args:
             shape: (examples, queries of each).
             context: Keys and values.
-            bias: What `mask_bias` gives.
+            bias: The output of `mask_bias`.
         """
         heads = self.heads
         queries = heads.queries(heads.cut(self.inputs(self.residual.before(x)), shape))

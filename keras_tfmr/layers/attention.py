@@ -32,7 +32,7 @@ class MultiHeadAttention(TransformerLayer):
 
     The softmax is in float32. Heads are concatenated and projected to the query's width or to
     `output_shape`. The call arguments are those of `keras.layers.MultiHeadAttention`, and two more
-    for positions. Masks mean the same, but for `query_mask`.
+    for positions. Masks mean the same, except `query_mask`.
 
     Args:
         num_heads: Number of heads.
@@ -178,7 +178,7 @@ class MultiHeadAttention(TransformerLayer):
 
         Args:
             x: Tensor `[rows, length, width]`, the tokens; of a search, one of each hypothesis.
-            cache: As `empty_cache` or another step gave it.
+            cache: From `empty_cache` or another step.
             position_bias, rotation: As for a call; the keys are those of the new cache.
 
         Returns:
@@ -192,15 +192,15 @@ class MultiHeadAttention(TransformerLayer):
         return self._output(heads), cache
 
     def empty_cache(self, rows: Any, room: Any = None) -> Cache:
-        """The cache before the first `step` of so many rows: see `keras_tfmr.layers.cache`."""
+        """The cache of `rows` before the first `step`: see `keras_tfmr.layers.cache`."""
         return empty_cache(
             rows, self.num_kv_heads, self.key_dim, self.value_dim, room, self.compute_dtype
         )
 
     def read_context(self, context: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
-        """What `attend_to` needs of a context `[batch, key, width]` with a mask `[batch, key]`.
+        """Keys and values of a context `[batch, key, width]` with a mask `[batch, key]`.
 
-        Values of an example without valid positions are zero, and so is what is read of them.
+        Values of an example without valid positions are zero, and so is its attention.
         """
         keys, values = self.keys_and_values(context, context, scaled=True)
         if mask is None:
@@ -250,7 +250,7 @@ class MultiHeadAttention(TransformerLayer):
             queries: `[batch, heads, query, key_dim]`, divided by √key_dim.
             keys: `[batch, kv_heads, key, key_dim]`.
             values: `[batch, kv_heads, key, value_dim]`.
-            bias: What `mask_bias` gives, which broadcasts to `[batch, heads, query, key]`.
+            bias: The output of `mask_bias`, which broadcasts to `[batch, heads, query, key]`.
             causal: Whether a query may attend only to its own and earlier positions; only without a
                 bias.
             training: Whether dropout is active.

@@ -188,11 +188,11 @@ class CausalSelfAttention(AttentionSublayer):
         self, x: Tensor, cache: Cache, index: Tensor, *, position_bias: Tensor | None = None,
         rotation: Nested | None = None,
     ) -> tuple[Tensor, Cache]:  # fmt: skip
-        """What `call` gives for further tokens, and the cache that then holds them.
+        """The output of `call` for further tokens, and the cache that then holds them.
 
         Args:
             x: Tensor `[rows, length, d_model]`, the tokens after those in the cache.
-            cache: As `empty_cache` or the step before gave it.
+            cache: From `empty_cache` or the step before.
             index: int32 scalar, the number of tokens in the cache.
             position_bias, rotation: As for `call`, of these queries and all keys.
         """
@@ -264,23 +264,23 @@ class CrossAttention(AttentionSublayer):
         return (x, scores) if return_attention_scores else x
 
     def read_context(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
-        """What `step` needs of a context: its keys and values, made once for all tokens."""
+        """Keys and values of a context for `step`, made once for all tokens."""
         mask = keras_mask(context) if context_mask is None else context_mask
         return self.attention.read_context(context, mask)
 
     def empty_cache(self, rows: Any, room: Any = None) -> tuple[()]:
-        """Nothing: one token does not depend on the other."""
+        """Nothing, since tokens do not depend on each other."""
         return ()
 
     def step(
         self, x: Tensor, cache: tuple[()], index: Tensor, context: Nested, num_beams: int = 1
     ) -> tuple[Tensor, tuple[()]]:
-        """What `call` gives for further tokens.
+        """The output of `call` for further tokens.
 
         Args:
             x: Tensor `[rows, length, d_model]`.
             cache, index: As for the other sublayers.
-            context: What `read_context` gave for `rows / num_beams` examples.
+            context: The output of `read_context` for `rows / num_beams` examples.
             num_beams: The number of hypotheses of an example, which stand side by side.
         """
         _, length, width = ops.shape(x)

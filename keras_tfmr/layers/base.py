@@ -25,11 +25,11 @@ class MaskingLayer(keras.layers.Layer):
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def part_options(self) -> dict[str, Any]:
-        """What this layer hands on to every layer inside it."""
+        """The options that this layer hands on to every layer inside it."""
         return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
     def given_layer(self, name: str, part: Any, such_as: str) -> Any:
-        """As `optional_layer`; it is frozen if this layer is."""
+        """Like `optional_layer`; the part is frozen if this layer is."""
         part = optional_layer(name, part, such_as)
         if part is not None and not self.trainable:
             part.trainable = False

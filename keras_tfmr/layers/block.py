@@ -135,7 +135,7 @@ class Stack(Block):
     def relations_of_step(
         self, x: Tensor, cache: Cache, index: Tensor
     ) -> tuple[Nested, Tensor | None]:
-        """As `relations`, of tokens `x` `[rows, length, d_model]` after `index` others."""
+        """Like `relations`, for tokens `x` `[rows, length, d_model]` after `index` others."""
         if self.relative_positions is None:
             return None, None
         length = ops.shape(x)[1]

@@ -94,7 +94,7 @@ class CausalDecoderLayer(Block):
         self, x: Tensor, cache: Cache, index: Tensor, *, position_bias: Tensor | None = None,
         rotation: Nested | None = None,
     ) -> tuple[Tensor, Cache]:  # fmt: skip
-        """What `call` gives for further tokens: see `CausalSelfAttention.step`."""
+        """The output of `call` for further tokens: see `CausalSelfAttention.step`."""
         x, cache = self.self_attention.step(
             x, cache, index, position_bias=position_bias, rotation=rotation
         )
@@ -189,7 +189,7 @@ class DecoderLayer(Block):
         return (x, self_scores, cross_scores) if return_attention_scores else x
 
     def read_context(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
-        """What `step` needs of a context: see `CrossAttention.read_context`."""
+        """Keys and values of a context: see `CrossAttention.read_context`."""
         return self.cross_attention.read_context(context, context_mask)
 
     def empty_cache(self, rows: Any, room: Any = None) -> Cache:
@@ -200,7 +200,7 @@ class DecoderLayer(Block):
         self, x: Tensor, cache: Cache, index: Tensor, context: Nested, num_beams: int = 1, *,
         position_bias: Tensor | None = None, rotation: Nested | None = None,
     ) -> tuple[Tensor, Cache]:  # fmt: skip
-        """What `call` gives for further tokens: see the steps of both attention sublayers."""
+        """The output of `call` for further tokens: see the steps of both attention sublayers."""
         x, cache = self.self_attention.step(
             x, cache, index, position_bias=position_bias, rotation=rotation
         )
@@ -289,7 +289,7 @@ class CausalDecoder(Stack):
         return [layer.empty_cache(rows, room) for layer in self.layers]
 
     def step(self, x: Tensor, cache: list[Cache], index: Tensor) -> tuple[Tensor, list[Cache]]:
-        """What `call` gives for further tokens: see `CausalSelfAttention.step`."""
+        """The output of `call` for further tokens: see `CausalSelfAttention.step`."""
         rotation, position_bias = self.relations_of_step(x, cache[0], index)
         caches = []
         for layer, earlier in zip(self.layers, cache, strict=True):
@@ -383,7 +383,7 @@ class Decoder(Stack):
         return (x, self_scores, cross_scores) if return_attention_scores else x
 
     def read_context(self, context: Tensor, context_mask: Tensor | None = None) -> list[Nested]:
-        """What the `step` of each layer needs of a context."""
+        """Keys and values of a context for the `step` of each layer."""
         return [layer.read_context(context, context_mask) for layer in self.layers]
 
     def empty_cache(self, rows: Any, room: Any = None) -> list[Cache]:
@@ -394,7 +394,7 @@ class Decoder(Stack):
         self, x: Tensor, cache: list[Cache], index: Tensor, context: list[Nested],
         num_beams: int = 1,
     ) -> tuple[Tensor, list[Cache]]:  # fmt: skip
-        """What `call` gives for further tokens: see the steps of the attention sublayers."""
+        """The output of `call` for further tokens: see the steps of the attention sublayers."""
         rotation, position_bias = self.relations_of_step(x, cache[0], index)
         caches = []
         for layer, earlier, read in zip(self.layers, cache, context, strict=True):

@@ -69,7 +69,7 @@ def fused_attention(queries, keys, values, bias=None, causal=False):
         queries: `[batch, heads, query, key_dim]`, divided by √key_dim.
         keys: `[batch, kv_heads, key, key_dim]`.
         values: `[batch, kv_heads, key, value_dim]`.
-        bias: What `mask_bias` gives.
+        bias: The output of `mask_bias`.
         causal: Whether a query may attend only to its own and earlier positions; only without a
             bias.
     """

@@ -76,7 +76,7 @@ class Dropout(keras.layers.Dropout):
         return ops.reshape(drawn[:count], shape)
 
     def _seed(self):
-        """What Keras draws from: the generator of the layer, or on torch a seed of torch's."""
+        """The seed for Keras: the generator of the layer, or on torch a seed of torch's."""
         if keras.backend.backend() != "torch" or self.seed is not None:
             return self.seed_generator
         import torch

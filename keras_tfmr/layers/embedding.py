@@ -141,11 +141,11 @@ class PositionalEmbedding(Embedding):
         return self.add_positions(self.vectors_of(inputs))  # [batch, length, d_model]
 
     def step(self, inputs: Tensor, vectors: Tensor, index: Tensor) -> Tensor:
-        """What `call` gives for further token IDs.
+        """The output of `call` for further token IDs.
 
         Args:
             inputs: As for `call`, after `index` others.
-            vectors: What `position_vectors` gave for all positions of the sequence.
+            vectors: The output of `position_vectors` for all positions of the sequence.
             index: int32 scalar.
         """
         here = vectors_at(vectors, index, inputs)
@@ -218,11 +218,11 @@ class AddPositions(Embedding):
         return self.add_positions(self.vectors_of(x))  # [batch, length, d_model]
 
     def step(self, x: Tensor, vectors: Tensor, index: Tensor) -> Tensor:
-        """What `call` gives for further vectors.
+        """The output of `call` for further vectors.
 
         Args:
             x: As for `call`, after `index` others.
-            vectors: What `position_vectors` gave for all positions of the sequence.
+            vectors: The output of `position_vectors` for all positions of the sequence.
             index: int32 scalar.
         """
         here = vectors_at(vectors, index, x)
@@ -238,7 +238,7 @@ class AddPositions(Embedding):
 
 
 def vectors_at(vectors, index, inputs):
-    """Of the vectors of all positions, those of `inputs` `[batch, length]` after `index` others."""
+    """The position vectors of `inputs` `[batch, length]` after `index` others."""
     if inputs.shape[1] == 1:  # fewer operations where it is known
         return take(vectors, index)  # [d_model]
     return take(vectors, new_positions(index, ops.shape(inputs)[1]))  # [length, d_model]

@@ -1,4 +1,4 @@
-"""What was changed of the layers inside a layer: frozen, quantised, given LoRA.
+"""Changes of the layers inside a layer: frozen, quantised, given LoRA.
 
 Keras saves this of the layers that a model lists, but not of those inside them. A layer of ours
 states it in its config, by the names of the layers inside it, and `from_config` makes it so again.
@@ -11,7 +11,7 @@ import keras
 
 from keras_tfmr.compat import layers_inside, weights_made_trainable
 
-# What Keras's own layers say of themselves in their configs, and ours of those inside them.
+# Keras's own layers state these in their configs, and ours state them for the layers inside.
 STATED = ("lora_rank", "lora_alpha", "quantization_config", "inside")
 
 

@@ -14,7 +14,7 @@ def causal_mask(query, key):
 
 
 def merge_masks(masks):
-    """What all bool masks allow, those that are not None; None if all are."""
+    """The conjunction of bool masks, without those that are None; None if all are."""
     may_attend = None
     for mask in masks:
         if mask is not None:
@@ -23,7 +23,7 @@ def merge_masks(masks):
 
 
 def mask_bias(may_attend, position_bias=None):
-    """What is added to the scores `[..., key]`: float32 that broadcasts to them; None for nothing.
+    """The bias of scores `[..., key]`: float32 that broadcasts to them, or None.
 
     Args:
         may_attend: bool tensor `[..., key]`, True = may attend; or None.
@@ -42,7 +42,7 @@ def biased_softmax(scores, bias=None):
 
     Args:
         scores: Tensor `[..., key]` of any float dtype.
-        bias: What `mask_bias` gives.
+        bias: The output of `mask_bias`.
 
     Returns:
         Weights `[..., key]`, float32 (float64 for float64 scores). They are the same for all keys

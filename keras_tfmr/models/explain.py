@@ -1,4 +1,4 @@
-"""What each position attended to, by the scores that the attention layers of a graph give."""
+"""The attention of each position, from the scores of a graph's attention layers."""
 
 from typing import NamedTuple
 

@@ -25,7 +25,7 @@ class CachedStep(DecodingStep):
         max_length: The number of tokens that can be decoded.
         vectors: The position vectors that `derived.encode` gave.
         shrinks: Whether shapes may change.
-        bounded: Whether exp() of no logit overflows.
+        bounded: Whether no logit's exp() can overflow.
     """
 
     def __init__(self, derived, vocab_size, num_beams, max_length, vectors, shrinks, bounded):

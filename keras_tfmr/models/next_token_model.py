@@ -23,8 +23,8 @@ class NextTokenModel(FunctionalModel):
     Attributes:
         target_place, logits_place: The places of the target ids among the inputs and of the logits
             among the outputs.
-        precision: That of a finished model, which is for decoding only; None of others.
-        bounded: Whether exp() of no logit overflows, which is known of finished models alone.
+        precision: The precision of a finished model, which is for decoding only; otherwise None.
+        bounded: Whether no logit's exp() can overflow; known for finished models only.
     """
 
     target_name: str  # of the input with the target ids
@@ -130,9 +130,9 @@ class NextTokenModel(FunctionalModel):
 
 
 class Derived:
-    """What is derived from the graph of a model, each once.
+    """Steps derived from the graph of a model, each once.
 
-    It is no layer, so that Keras takes nothing in it for a part of the model.
+    It is not a layer, so that Keras does not take its contents for parts of the model.
     """
 
     def __init__(self, model):

@@ -196,7 +196,7 @@ class Derivation:
         return DerivedStep(encode, step, self.cached)
 
     def _without_padding_mask(self, call):
-        """The keyword arguments of a call without a mask that says which target ids are padding.
+        """The keyword arguments of a call without a padding mask of the target ids.
 
         All tokens so far are valid: a search produces no padding before the end.
         """
@@ -390,7 +390,7 @@ class StepOf(OfLayer):
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class ContextOf(OfLayer):
-    """What a layer reads of a context."""
+    """The output of a layer's `read_context`."""
 
     def call(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
         return self.layer.read_context(context, context_mask)

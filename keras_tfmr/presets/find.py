@@ -1,4 +1,4 @@
-"""Where presets are: a folder, or a repository of the Hugging Face Hub."""
+"""Finds presets: a folder, or a repository of the Hugging Face Hub."""
 
 import os
 import pathlib

@@ -22,7 +22,7 @@ def load(
     """The text model of a preset.
 
     Args:
-        cls: The class that was asked for.
+        cls: The class whose `from_preset` was called.
         base: The class of all text models.
         preset, weights, options: As for `TextModel.from_preset`.
     """

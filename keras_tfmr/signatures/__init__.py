@@ -1,5 +1,5 @@
-"""What a served model can be asked: its signatures, how inputs are checked, and what it answers.
+"""Signatures of served models, checks of their inputs, and types of their answers.
 
-Texts enter and answers leave, the same in process and over the wire. Imports neither Keras nor
+Texts enter and answers leave, in process and over the wire alike. Imports neither Keras nor
 TensorFlow, because the client must not.
 """

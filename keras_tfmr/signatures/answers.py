@@ -77,7 +77,7 @@ class Likelihood(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """What each token of a translation attended to, without padding.
+    """The attention of each token of a translation, without padding.
 
     The weights are nested lists. Each row sums to 1.
 

@@ -1,4 +1,4 @@
-"""The signatures of text models: what they are asked, in process and over the wire alike.
+"""The signatures of text models, in process and over the wire alike.
 
 Each is declared once, here. A `TextModel` runs the graph function of its name, a `ServingClient`
 sends its inputs to a server, and both read its outputs to the same answers.
@@ -19,7 +19,7 @@ NO_SCORE = -3.4e38
 
 @dataclass(frozen=True)
 class Signature(Generic[Answer]):
-    """What a model can be asked, with one value of every input and output for each text.
+    """A request to a model and its answer, with one value of every input and output for each text.
 
     Attributes:
         name: Its name in an export.
@@ -28,7 +28,7 @@ class Signature(Generic[Answer]):
         inputs: {name: dtype} of the inputs, the first of which is the texts. Each is `[batch]`:
             TensorFlow Serving batches requests only if they differ in this dimension alone.
         optional: Further outputs, which not every model has; `()` stands for a missing one.
-        warmed_up: Whether exports warm servers up for it, unless they are told other signatures.
+        warmed_up: Whether exports warm servers up for it by default.
         searched: Whether the answer is the best of several, which rounding can change completely.
         method: TensorFlow Serving's method: "predict", "classify" or "regress".
 

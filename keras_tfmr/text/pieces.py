@@ -40,13 +40,13 @@ def join(values: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
 
 
 def chosen(wanted: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-    """Of tensors [n], the values where bool [n] is True."""
+    """The values of tensors [n] where bool [n] is True."""
     places = tf.where(wanted)
     return [tf.gather_nd(tensor, places) for tensor in tensors]
 
 
 def rows_of(values: tf.Tensor, wanted: tf.Tensor) -> tf.RaggedTensor:
-    """Of a tensor [batch, length], the values where bool [batch, length] is True, ragged."""
+    """The values of a tensor [batch, length] where bool [batch, length] is True, ragged."""
     [kept] = chosen(wanted, values)
     lengths = tf.reduce_sum(tf.cast(wanted, tf.int64), axis=1)
     splits = tf.cumsum(tf.pad(lengths, [[1, 0]]))

@@ -82,7 +82,7 @@ def protect(texts: tf.Tensor, pattern: str) -> Slotted:
 
     Args:
         texts: string [batch], valid UTF-8.
-        pattern: What to protect, in RE2's syntax.
+        pattern: The pattern of protected spans, in RE2's syntax.
 
     >>> texts, spans, _ = protect(tf.constant(["Use {a} or {b}."]), r"\\{\\w\\}")
     >>> texts.numpy()[0].decode() == "Use \\ue000 or \\ue001."
@@ -168,21 +168,21 @@ def restore(texts: tf.Tensor, spans: tf.Tensor) -> tf.Tensor:
 
 
 class Protection:
-    """What a translator protects.
+    """The spans that a translator protects.
 
     Args:
         protect: Names of `PATTERNS`, and patterns in RE2's syntax; None for `DEFAULT`, if both
             vocabularies have slots.
-        tokenizers: Those of source and target.
+        tokenizers: The tokenizers of source and target.
 
     Attributes:
         possible: Whether both vocabularies have slots.
         protect: The names and patterns; None if it is not possible.
-        pattern: One pattern for all of them; if it is not possible, one that nothing matches.
+        pattern: One pattern for all of them; if protection is not possible, one without matches.
         private: The pattern of slots in a text; likewise.
 
     Raises:
-        ValueError: If a pattern is wrong, or there are no slots for what to protect.
+        ValueError: If a pattern is wrong, or there are spans to protect but no slots.
     """
 
     def __init__(self, protect, tokenizers):

@@ -1,4 +1,4 @@
-"""What of a text must not change, as patterns: needs neither TensorFlow nor Keras.
+"""Patterns of the spans of a text that must not change. Needs neither TensorFlow nor Keras.
 
 A protected span travels through a model as a slot: one character for private use, which is one
 token. `protection` puts slots into texts and spans back, in the graph.

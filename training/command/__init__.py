@@ -1,5 +1,4 @@
-"""What every script here stands on: its options, its beginning and end, and what it writes.
+"""The base of every script here: options, start and end, signals, and whole files.
 
-Words and signals enter; options, an exit status and whole files leave. Knows no training, no model
-and no server.
+Knows no training, no model and no server.
 """

@@ -1,4 +1,4 @@
-"""What a script does besides its work: errors, exit status, memory."""
+"""The process of a script: errors, exit status, memory."""
 
 import ctypes
 import resource

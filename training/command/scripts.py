@@ -29,7 +29,7 @@ def begin_quietly(stopped: str = "Stopped.") -> None:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Says the defaults that there are."""
+    """Shows defaults, where there are any."""
 
     def _get_help_string(self, action):
         nothing = action.default in (None, False, [], "") or "default: " in action.help

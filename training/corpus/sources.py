@@ -31,7 +31,7 @@ class Corpus:
     aligned: str = ""
 
     def splits(self):
-        """Those of `validation` and `test` that it has."""
+        """The splits `validation` and `test`, if it has them."""
         return ()
 
     def files(self, split="train"):
@@ -167,9 +167,10 @@ def tagged(tag, source):
 
 
 def rates(corpora, sizes):
-    """How often each pair of each corpus occurs in an epoch, which has as many pairs as they all.
+    """The number of times that each pair of each corpus occurs in an epoch, on average.
 
-    The weights set each corpus's fraction of it; without weights, each pair occurs once.
+    An epoch has as many pairs as all corpora together. The weights set each corpus's fraction of
+    it; without weights, each pair occurs once.
 
     Args:
         corpora: list of `Corpus`.

@@ -41,7 +41,7 @@ def everyday():
 
 
 def cells(line, task):
-    """What a task learns of a line of three columns: the cells of a line of `--data`.
+    """The cells of a line of three columns that a task learns from, as a line of `--data`.
 
     >>> cells("Ele vem.\\tHe's coming.\\tdoing", "classify")
     ['Ele vem.', 'doing']

@@ -36,7 +36,7 @@ class RunState:
 
 
 class Budget:
-    """Counts the updates, finds out how many there are to be, and says how long the rest takes.
+    """Counts the updates, chooses their number, and estimates the time that is left.
 
     `--minutes` becomes a number of updates when the warm-up ends or a quarter of the minutes is
     over, whichever is first, by the median of the times of the updates, so that a busy start does

@@ -108,7 +108,7 @@ class RunCallback(keras.callbacks.Callback):
         return is_best
 
     def say_scores(self, scores, texts):
-        """Says the scores, with three of the texts, and why the training ends if it does."""
+        """Prints the scores, with three of the texts, and why the training ends if it does."""
         say, state = self.budget.say, self.state
         begun = f"{self.budget.seconds() / 60:.1f} min, update {state.step:,}"
         say(f"{begun}: {scores_in_words(scores)} on {len(texts)} validation texts")
@@ -137,7 +137,7 @@ class RunCallback(keras.callbacks.Callback):
             self.say_progress(row, update_seconds)
 
     def say_progress(self, row, update_seconds):
-        """Says how far the run is."""
+        """Prints the progress of the run."""
         state = self.state
         if state.steps:
             of, left = f" of {state.steps:,}", (state.steps - state.step) * update_seconds

@@ -57,7 +57,7 @@ class Checkpoints:
     def newest(self):
         """The path of the newest undamaged checkpoint, or None if there are no checkpoints.
 
-        It says which ones it passes over.
+        Warns of those that it skips.
 
         Raises:
             RunError: If there are checkpoints and all of them are damaged.

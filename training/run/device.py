@@ -97,7 +97,7 @@ def compile_ahead(model, batches, count, evaluator):
 
 @contextlib.contextmanager
 def memory_explained(settings):
-    """A context in which a device without enough memory is an error that says what to lower."""
+    """A context in which a lack of memory is an error that names the setting to lower."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
 """Several devices and several hosts: data parallelism by `tf.distribute` or `keras.distribution`.
 
 Each worker reads its own rows of every batch, so that the weights do not depend on the number of
-workers, but for rounding and dropout. Restarts belong to Kubernetes, Kubeflow or SLURM.
+workers, except for rounding and dropout. Restarts belong to Kubernetes, Kubeflow or SLURM.
 """
 
 import contextlib
@@ -163,7 +163,7 @@ class Hosts(Distribution):
 
 
 def split(batch, parts):
-    """The rows of each tensor of a batch in so many parts, `[parts, rows, …]`."""
+    """The rows of each tensor of a batch, split into `parts`: `[parts, rows, …]`."""
 
     def cut(rows):
         return tf.reshape(rows, tf.concat([[parts, -1], tf.shape(rows)[1:]], axis=0))

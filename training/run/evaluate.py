@@ -88,7 +88,7 @@ def compiled(function, model):
 def padded(rows, count=0, length=0):
     """int32 `[batch, length]` of lists of ids, padded with 0 to a multiple of `PADDING`.
 
-    There are at least so many rows, repeated ones, and at least this length.
+    The last row is repeated up to `count` rows; rows are at least `length` long.
     """
     rows = rows + rows[-1:] * (count - len(rows))
     longest = max(length, *(len(row) for row in rows))

@@ -84,7 +84,7 @@ def sets_to_measure(settings, data):
 
 
 def tell_what_next(settings, folder):
-    """Says where the report is, and which commands use the model."""
+    """Prints where the report is, and which commands use the model."""
     path, models = (shlex.quote(str(p)) for p in (folder.path, folder.saved_model.resolve()))
     print(f"Report:    {folder.report}")
     if settings.task == "translation":

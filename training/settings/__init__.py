@@ -1,4 +1,4 @@
-"""What a run is asked to do: arguments and files of settings enter, one checked config leaves.
+"""The settings of a run: turns arguments and files into one checked config.
 
 Knows nothing of models, data or TensorFlow, so that `--help` and errors are instant.
 """
