@@ -1,6 +1,5 @@
-"""Sphinx: the guides, and the reference from the docstrings. Built by docs/build.sh."""
+"""Sphinx: the guides and the reference as a site. Built by docs/build.sh."""
 
-import inspect
 import pathlib
 import shutil
 
@@ -13,7 +12,7 @@ project = "keras_tfmr"
 author = "The keras_tfmr authors"
 project_copyright = author
 release = keras_tfmr.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 # The sources are the whole repository, so that a page's links are the same here and on GitHub.
@@ -24,36 +23,6 @@ html_extra_path = ["index.html"]
 html_theme = "furo"
 html_title = "keras_tfmr"
 html_math_renderer = "mathml"
-napoleon_use_ivar = True  # the fields of named tuples are members already
-napoleon_custom_sections = [
-    ("Call arguments", "params_style"), ("Fields", "params_style"), "Reference",
-]  # fmt: skip
-autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
-# The docstrings' Args sections say what the signatures mean.
-autodoc_typehints = "none"
-
-
-def _skip(app, what, name, obj, skip, options):
-    """Leaves out the methods that only Keras calls."""
-    keras_hooks = {
-        "build", "call", "compute_mask", "compute_output_shape", "compute_output_spec",
-        "from_config", "get_config",
-    }  # fmt: skip
-    return skip or name in keras_hooks or name.endswith("_class")
-
-
-def _signature(app, what, name, obj, options, signature, annotation):
-    """The arguments of a class, where Sphinx would show those of Keras's `__new__`."""
-    if what == "class" and signature == "(*args, **kwargs)":
-        of_init = inspect.signature(obj.__init__)
-        parameters = [
-            parameter.replace(annotation=parameter.empty)
-            for parameter in of_init.parameters.values()
-            if parameter.name != "self"
-        ]
-        return str(inspect.Signature(parameters)), annotation
-    return signature, annotation
 
 
 def _inline(app, document):
@@ -85,8 +54,6 @@ def _formula(display):
 
 def setup(app):
     """Registers the functions above."""
-    app.connect("autodoc-skip-member", _skip)
-    app.connect("autodoc-process-signature", _signature)
     app.connect("doctree-read", _inline, priority=100)  # before the pictures are collected
     app.connect("build-finished", _copy_pictures)
     app.add_html_math_renderer("mathml", _formula("inline"), _formula("block"))

@@ -12,8 +12,15 @@ import grpc
 
 from keras_tfmr.client import serving_pb2, tensors
 from keras_tfmr.client.errors import ServingError, from_status
-from keras_tfmr.signatures import answers
 from keras_tfmr.signatures import signature as signatures
+from keras_tfmr.signatures.answers import (
+    Classification,
+    Completion,
+    Document,
+    Explanation,
+    Likelihood,
+    Translation,
+)
 from keras_tfmr.signatures.inputs import Inputs, pairs_of, sampling_of, terms_of, text_of
 from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.strings import Text
@@ -131,21 +138,21 @@ class ServingClient:
             for one in self._result(self._call(self._get_status, request)).model_version_status
         ]
 
-    def translate(self, texts: Iterable[Text]) -> list[answers.Translation]:
+    def translate(self, texts: Iterable[Text]) -> list[Translation]:
         """The best translation of each text, a str with a score."""
         return self._ask(signatures.TRANSLATE, text_of(texts))
 
-    def translate_nbest(self, texts: Iterable[Text]) -> list[list[answers.Translation]]:
+    def translate_nbest(self, texts: Iterable[Text]) -> list[list[Translation]]:
         """The n best translations of each text, or fewer, best first; the export fixes n."""
         return self._ask(signatures.TRANSLATE_NBEST, text_of(texts))
 
-    def translate_document(self, texts: Iterable[Text]) -> list[answers.Document]:
+    def translate_document(self, texts: Iterable[Text]) -> list[Document]:
         """The translation of each text sentence by sentence, whatever its length."""
         return self._ask(signatures.TRANSLATE_DOCUMENT, text_of(texts))
 
     def translate_with_terms(
         self, texts: Iterable[Text], terms: Mapping[str, str]
-    ) -> list[answers.Translation]:
+    ) -> list[Translation]:
         """The best translation of each text, in which terms have given translations.
 
         See `Translator.translate_with_terms`. With each text, only those terms are sent that may
@@ -153,15 +160,15 @@ class ServingClient:
         """
         return self._ask(signatures.TRANSLATE_WITH_TERMS, terms_of(texts, terms))
 
-    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[answers.Likelihood]:
+    def score(self, texts: Iterable[Text], references: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each reference as a translation of its text."""
         return self._ask(signatures.SCORE, pairs_of(texts, references))
 
-    def explain(self, texts: Iterable[Text]) -> list[answers.Explanation]:
+    def explain(self, texts: Iterable[Text]) -> list[Explanation]:
         """The attention of each token of each translation; texts are sent eight at a time."""
         return self._ask(signatures.EXPLAIN, text_of(texts), EXPLAINED)
 
-    def classify(self, texts: Iterable[Text]) -> list[answers.Classification]:
+    def classify(self, texts: Iterable[Text]) -> list[Classification]:
         """The labels of each text, with their probabilities."""
         return self._ask(signatures.CLASSIFY, text_of(texts))
 
@@ -174,7 +181,7 @@ class ServingClient:
         top_k: int = 0,
         top_p: float = 1.0,
         seed: int | None = None,
-    ) -> list[answers.Completion]:
+    ) -> list[Completion]:
         """One continuation of each prompt; an empty prompt starts a new text.
 
         Args:
@@ -188,7 +195,7 @@ class ServingClient:
         inputs = sampling_of(prompts, length, temperature, top_k, top_p, seed)
         return self._ask(signatures.COMPLETE, inputs)
 
-    def log_prob(self, texts: Iterable[Text]) -> list[answers.Likelihood]:
+    def log_prob(self, texts: Iterable[Text]) -> list[Likelihood]:
         """The log-probability of each whole text, its end included."""
         return self._ask(signatures.LOG_PROB, text_of(texts))
 

@@ -1,4 +1,12 @@
-"""The blocks of the paper's Figure 1 as Keras layers."""
+"""The blocks of the paper's Figure 1 as Keras layers.
+
+Masks are bool, True = valid / may attend. Padding is token ID 0.
+
+You can build other kinds of Transformer from parts: another `norm`, a `qk_norm`, another
+`activation`, a gated feed-forward sublayer, fewer heads of keys and values (`num_kv_heads`),
+relative positions. `TransformerConfig` has a field for each. A layer of your own stands in the
+graph like any other of Keras's; a subclass of a decoder decodes by its own code, without caches.
+"""
 
 from keras_tfmr.layers.attention import MultiHeadAttention
 from keras_tfmr.layers.attention_sublayers import (

@@ -9,13 +9,13 @@ from keras_tfmr.compat import flatten_layers, layers_inside
 from keras_tfmr.config import Shape
 from keras_tfmr.layers.dense import Dense
 from keras_tfmr.layers.inside import change_inside, changes_inside
-from keras_tfmr.layers.options import LayerOptions, WeightOptions
+from keras_tfmr.layers.options import KerasOptions, LayerOptions, WeightOptions
 
 
 class MaskingLayer(keras.layers.Layer):
     """The base of the layers: they pass masks on, and state what is changed inside them."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
 

@@ -1,6 +1,6 @@
 """Dropout by one random byte for each number."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import numpy as np
@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
+from keras_tfmr.layers.options import KerasOptions
 
 STEPS = 256  # one byte
 WORDS = 16  # words of four bytes that are drawn in one row
@@ -45,7 +46,11 @@ class Dropout(keras.layers.Dropout):
     position_wise = True
 
     def __init__(
-        self, rate: float, noise_shape: Shape | None = None, seed: Any = None, **kwargs: Any
+        self,
+        rate: float,
+        noise_shape: Shape | None = None,
+        seed: Any = None,
+        **kwargs: Unpack[KerasOptions],
     ) -> None:
         if noise_shape is not None:
             raise ValueError(f"`noise_shape` must be None. Received: noise_shape={noise_shape}")

@@ -1,7 +1,7 @@
 """Embeddings with positions, at the bottom of the paper's Figure 1: of tokens and of vectors."""
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -12,6 +12,7 @@ from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer, serialize
 from keras_tfmr.layers.cache import new_positions
 from keras_tfmr.layers.normalization import norm_like
+from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions
 
 
@@ -20,7 +21,7 @@ class Embedding(MaskingLayer):
 
     def __init__(
         self, d_model: int, *, positions: keras.layers.Layer | None = None,
-        norm: keras.layers.Layer | None = None, **kwargs: Any,
+        norm: keras.layers.Layer | None = None, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(autocast=False, **kwargs)  # ids that come as floats must not be rounded
         self.d_model = _checks.positive_int("d_model", d_model)
@@ -109,7 +110,7 @@ class PositionalEmbedding(Embedding):
     def __init__(
         self, vocab_size: int, d_model: int, *, positions: keras.layers.Layer | None = None,
         norm: keras.layers.Layer | None = None, scaled: bool = True, mask_zero: bool = True,
-        logits_bias: bool = False, **kwargs: Any,
+        logits_bias: bool = False, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(d_model, positions=positions, norm=norm, **kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)

@@ -1,6 +1,6 @@
 """Layer normalisation with an explicit derivative, and RMS normalisation."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import backend, ops
@@ -8,6 +8,7 @@ from keras import backend, ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer, optional_layer
+from keras_tfmr.layers.options import KerasOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -39,7 +40,9 @@ class LayerNormalization(MaskingLayer):
 
     position_wise = True
 
-    def __init__(self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Any) -> None:
+    def __init__(
+        self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Unpack[KerasOptions]
+    ) -> None:
         super().__init__(autocast=False, **kwargs)  # x must not be rounded
         self.epsilon = _checks.positive("epsilon", epsilon)
         self.axis = _last_axis(axis)
@@ -111,7 +114,9 @@ class RMSNormalization(keras.layers.RMSNormalization):
 
     position_wise = True
 
-    def __init__(self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Any) -> None:
+    def __init__(
+        self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Unpack[KerasOptions]
+    ) -> None:
         super().__init__(_last_axis(axis), _checks.positive("epsilon", epsilon), **kwargs)
         self.supports_masking = True
 

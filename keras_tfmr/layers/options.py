@@ -8,6 +8,15 @@ from typing import Any, TypedDict
 import keras
 
 
+class KerasOptions(TypedDict, total=False):
+    """Those of `keras.layers.Layer`."""
+
+    name: str | None
+    dtype: Any
+    trainable: bool
+    activity_regularizer: Any
+
+
 class WeightOptions(TypedDict, total=False):
     """Those of `keras.layers.Dense` for weights, which a layer hands to every projection in it."""
 
@@ -19,13 +28,8 @@ class WeightOptions(TypedDict, total=False):
     bias_constraint: Any
 
 
-class LayerOptions(WeightOptions, total=False):
-    """Also those of `keras.layers.Layer`."""
-
-    name: str | None
-    dtype: Any
-    trainable: bool
-    activity_regularizer: Any
+class LayerOptions(WeightOptions, KerasOptions, total=False):
+    """Those of layers that project."""
 
 
 class FeedForwardOptions(LayerOptions, total=False):

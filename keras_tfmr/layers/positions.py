@@ -1,7 +1,7 @@
 """Position vectors: sinusoidal, learned, or none."""
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import numpy as np
@@ -10,6 +10,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer
+from keras_tfmr.layers.options import KerasOptions
 
 MAX_WAVELENGTH = 10_000
 
@@ -101,7 +102,9 @@ class SinusoidalPositions(MaskingLayer):
 
     position_wise = True
 
-    def __init__(self, d_model: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Any) -> None:
+    def __init__(
+        self, d_model: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Unpack[KerasOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.d_model = _checks.positive_int("d_model", d_model)
         self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
@@ -151,7 +154,7 @@ class LearnedPositions(MaskingLayer):
 
     position_wise = True
 
-    def __init__(self, max_length: int, d_model: int, **kwargs: Any) -> None:
+    def __init__(self, max_length: int, d_model: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(**kwargs)
         self.max_length = _checks.positive_int("max_length", max_length)
         self.d_model = _checks.positive_int("d_model", d_model)

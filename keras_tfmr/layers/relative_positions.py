@@ -1,7 +1,7 @@
 """Positions in attention: rotations of queries and keys, and biases of the scores."""
 
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import numpy as np
@@ -10,6 +10,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer
+from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.layers.positions import MAX_WAVELENGTH, Angles
 
 
@@ -45,7 +46,9 @@ class RotaryPositions(MaskingLayer):
 
     position_wise = True
 
-    def __init__(self, key_dim: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Any) -> None:
+    def __init__(
+        self, key_dim: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Unpack[KerasOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.key_dim = _checks.positive_int("key_dim", key_dim)
         self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
@@ -88,19 +91,11 @@ def rotated(x, rotation):
 
 
 class PositionBias(MaskingLayer):
-    """The base of biases of attention's scores by position; a subclass implements `bias`.
-
-    Call arguments:
-        query_positions: int tensor `[query]`.
-        key_positions: int tensor `[key]`; `query_positions` by default.
-
-    Returns:
-        float32 tensor `[1, heads, query, key]`: the `position_bias` of attention.
-    """
+    """The base of biases of attention's scores by position; a subclass implements `bias`."""
 
     position_wise = True
 
-    def __init__(self, num_heads: int, **kwargs: Any) -> None:
+    def __init__(self, num_heads: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(**kwargs)
         self.num_heads = _checks.positive_int("num_heads", num_heads)
 
@@ -137,6 +132,13 @@ class RelativePositionBias(PositionBias):
         num_buckets: Number of buckets, over both directions.
         max_distance: All distances from this one on share the last bucket.
 
+    Call arguments:
+        query_positions: int tensor `[query]`.
+        key_positions: int tensor `[key]`; `query_positions` by default.
+
+    Returns:
+        float32 tensor `[1, heads, query, key]`: the `position_bias` of attention.
+
     Raises:
         ValueError: If a number is not positive, or the buckets do not fit `max_distance`.
 
@@ -150,7 +152,7 @@ class RelativePositionBias(PositionBias):
 
     def __init__(
         self, num_heads: int, *, bidirectional: bool, num_buckets: int = 32,
-        max_distance: int = 128, **kwargs: Any,
+        max_distance: int = 128, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(num_heads, **kwargs)
         self.bidirectional = bool(bidirectional)
@@ -213,13 +215,20 @@ class ALiBi(PositionBias):
     Args:
         num_heads: Number of heads.
 
+    Call arguments:
+        query_positions: int tensor `[query]`.
+        key_positions: int tensor `[key]`; `query_positions` by default.
+
+    Returns:
+        float32 tensor `[1, heads, query, key]`: the `position_bias` of attention.
+
     Reference: Press, Smith and Lewis 2022, Train Short, Test Long (arXiv 2108.12409).
 
     >>> tuple(ALiBi(num_heads=2)(np.arange(5)).shape)
     (1, 2, 5, 5)
     """
 
-    def __init__(self, num_heads: int, **kwargs: Any) -> None:
+    def __init__(self, num_heads: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(num_heads, **kwargs)
         power = 2 ** int(math.log2(num_heads))
         slopes = _slopes(power) + _slopes(2 * power)[::2][: num_heads - power]

@@ -7,7 +7,7 @@ Every sublayer gives
 The class of its `residual` makes it post-norm or pre-norm.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
@@ -16,13 +16,17 @@ from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer, serialize
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.normalization import norm_like
+from keras_tfmr.layers.options import KerasOptions
 
 
 class Residual(MaskingLayer):
     """The base of the residual layers: dropout and a normalisation."""
 
     def __init__(
-        self, dropout_rate: float = 0.1, norm: keras.layers.Layer | None = None, **kwargs: Any
+        self,
+        dropout_rate: float = 0.1,
+        norm: keras.layers.Layer | None = None,
+        **kwargs: Unpack[KerasOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)

@@ -27,6 +27,7 @@ class LanguageModel(NextTokenModel):
             Several outputs are a dictionary, whose `logits` these are.
         name: The name of the model.
         config: The `TransformerConfig` it was made from; None for a model of your own.
+        **kwargs: As for `keras.Model`.
 
     Raises:
         ValueError: As for `TranslationModel`.

@@ -30,6 +30,7 @@ class TranslationModel(NextTokenModel):
             Several outputs are a dictionary, whose `logits` these are.
         name: The name of the model.
         config: The `TransformerConfig` it was made from; None for a model of your own.
+        **kwargs: As for `keras.Model`.
 
     Raises:
         ValueError: If there is no source, no input is named `target_ids`, several outputs are not

@@ -1,6 +1,6 @@
 """A translation model with a convolutional encoder, and RNNsearch's decoder."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -8,6 +8,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers import LearnedPositions
+from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.recurrent.gru import RecurrentLayer
 from keras_tfmr.recurrent.recurrent_configs import ConvolutionalConfig
 from keras_tfmr.recurrent.rnnsearch import AlignedDecoder
@@ -45,7 +46,9 @@ class ConvolutionStack(RecurrentLayer):
     (TensorShape([2, 5, 4]), 7)
     """
 
-    def __init__(self, units: int, num_layers: int, kernel_size: int = 3, **kwargs: Any) -> None:
+    def __init__(
+        self, units: int, num_layers: int, kernel_size: int = 3, **kwargs: Unpack[KerasOptions]
+    ) -> None:
         super().__init__(units, **kwargs)
         self.num_layers = _checks.positive_int("num_layers", num_layers)
         self.kernel_size = _checks.positive_int("kernel_size", kernel_size)
@@ -127,7 +130,7 @@ class ConvolutionalEncoder(RecurrentLayer):
 
     def __init__(
         self, units: int, alignment_layers: int, context_layers: int, kernel_size: int = 3,
-        max_length: int = 512, **kwargs: Any,
+        max_length: int = 512, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(units, **kwargs)
         self.alignment_layers, self.context_layers = alignment_layers, context_layers

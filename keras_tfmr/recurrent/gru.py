@@ -1,6 +1,6 @@
 """The gated recurrent unit of the papers, an encoder made of two of them, and their loop."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -9,13 +9,14 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer
 from keras_tfmr.layers.dense import Dense
+from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.recurrent.over_time import over_time
 
 
 class RecurrentLayer(MaskingLayer):
     """The base of the recurrent layers: a width, and dense parts under their own dtype policy."""
 
-    def __init__(self, units: int, **kwargs: Any) -> None:
+    def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(**kwargs)
         self.units = _checks.positive_int("units", units)
 
@@ -54,7 +55,7 @@ class GRUCell(RecurrentLayer):
     TensorShape([2, 4])
     """
 
-    def __init__(self, units: int, **kwargs: Any) -> None:
+    def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
         options = {"use_bias": False, "kernel_initializer": "orthogonal"}
         self.gates = self.make_dense(2 * units, "gates", **options)
@@ -99,7 +100,9 @@ class GRU(RecurrentLayer):
     TensorShape([2, 5, 4])
     """
 
-    def __init__(self, units: int, go_backwards: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, units: int, go_backwards: bool = False, **kwargs: Unpack[KerasOptions]
+    ) -> None:
         super().__init__(units, **kwargs)
         self.go_backwards = bool(go_backwards)
         self.input_dense = self.make_dense(3 * units, "input")  # W_r, W_z, W and the biases
@@ -163,7 +166,7 @@ class BidirectionalEncoder(RecurrentLayer):
     TensorShape([2, 5, 8])
     """
 
-    def __init__(self, units: int, **kwargs: Any) -> None:
+    def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
         options = self.part_options()
         self.forward_gru = GRU(units, name="forward", **options)

@@ -1,6 +1,6 @@
 """The LSTMN, an LSTM with a memory network in place of its memory cell, and a language model."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -10,6 +10,7 @@ from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
 from keras_tfmr.layers.masking import masked_softmax
+from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.models.language import log_prob
 from keras_tfmr.recurrent.configured import ConfiguredModel
 from keras_tfmr.recurrent.gru import RecurrentLayer
@@ -54,7 +55,9 @@ class LSTMN(RecurrentLayer):
     (TensorShape([2, 5, 8]), TensorShape([2, 5, 5]))
     """
 
-    def __init__(self, units: int, return_sequences: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, units: int, return_sequences: bool = False, **kwargs: Unpack[KerasOptions]
+    ) -> None:
         super().__init__(units, **kwargs)
         self.return_sequences = bool(return_sequences)
         # W_x and the gates' half of W, with the biases of both: one product over all positions.

@@ -1,7 +1,7 @@
 """The end-to-end memory network: several hops of attention over the facts of a story."""
 
 import itertools
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -10,6 +10,7 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer
 from keras_tfmr.layers.masking import masked_softmax
+from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.recurrent.configured import ConfiguredModel
 from keras_tfmr.recurrent.recurrent_configs import MemoryNetworkConfig
 
@@ -70,7 +71,7 @@ class SentenceEmbedding(MaskingLayer):
 
     def __init__(
         self, vocab_size: int, width: int, max_facts: int | None = None,
-        position_encoding: bool = True, **kwargs: Any,
+        position_encoding: bool = True, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
@@ -121,34 +122,11 @@ class SentenceEmbedding(MaskingLayer):
 
 
 class Memories(MaskingLayer):
-    """The base of both ways of tying: u_1 = B q, K hops u_{k+1} = carry(u_k) + o_k, an answer.
-
-    A hop is p = softmax(uᵀ m) over the real facts, in float32, and o = Σ p c, with the input
-    memories m and the output memories c. A story without facts gives zeros.
-
-    Args:
-        hops: Number K of hops.
-        vocab_size, width, max_facts, position_encoding: As for `SentenceEmbedding`.
-
-    Call arguments:
-        facts: int tensor `[batch, facts, words]`, padded with 0, the newest fact last.
-        question: int tensor `[batch, words]`, padded with 0.
-        return_attention_scores: Whether to return the attention p over facts too.
-
-    Returns:
-        float32 logits `[batch, vocab]`; with scores, a pair of them and a list over hops of
-        `[batch, facts]`.
-
-    Raises:
-        ValueError: If a size is not positive, or an input has the wrong shape.
-        TypeError: If an input is not of integers.
-
-    Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2.
-    """
+    """The base of both ways of tying: all but the parts and what is tied."""
 
     def __init__(
         self, vocab_size: int, width: int, hops: int, max_facts: int,
-        position_encoding: bool = True, **kwargs: Any,
+        position_encoding: bool = True, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
@@ -204,7 +182,28 @@ class Memories(MaskingLayer):
 class AdjacentMemories(Memories):
     """Adjacent tying: A of a hop is C of the previous one, B is the first A, Wᵀ is the last C.
 
-    There are K + 1 embeddings for K hops. Arguments, returns and errors are those of `Memories`.
+    u_1 = B q, K hops u_{k+1} = u_k + o_k, an answer W u. A hop is p = softmax(uᵀ m) over the real
+    facts, in float32, and o = Σ p c, with the input memories m = A x and the output memories
+    c = C x. A story without facts gives zeros. There are K + 1 embeddings for K hops.
+
+    Args:
+        hops: Number K of hops.
+        vocab_size, width, max_facts, position_encoding: As for `SentenceEmbedding`.
+
+    Call arguments:
+        facts: int tensor `[batch, facts, words]`, padded with 0, the newest fact last.
+        question: int tensor `[batch, words]`, padded with 0.
+        return_attention_scores: Whether to return the attention p over facts too.
+
+    Returns:
+        float32 logits `[batch, vocab]`; with scores, a pair of them and a list over hops of
+        `[batch, facts]`.
+
+    Raises:
+        ValueError: If a size is not positive, or an input has the wrong shape.
+        TypeError: If an input is not of integers.
+
+    Reference: Sukhbaatar et al. 2015, End-To-End Memory Networks (arXiv 1503.08895), section 2.
 
     >>> memories = AdjacentMemories(30, 8, hops=3, max_facts=10)
     >>> memories(np.ones((2, 5, 4), "int32"), np.ones((2, 3), "int32")).shape
@@ -236,7 +235,7 @@ class AdjacentMemories(Memories):
 class LayerwiseMemories(Memories):
     """Layer-wise tying, like a recurrent network: one A and one C, u_{k+1} = H u_k + o_k.
 
-    Arguments, returns and errors are those of `Memories`.
+    Arguments, returns and errors are those of `AdjacentMemories`.
 
     >>> memories = LayerwiseMemories(30, 8, hops=3, max_facts=10)
     >>> memories(np.ones((2, 5, 4), "int32"), np.ones((2, 3), "int32")).shape

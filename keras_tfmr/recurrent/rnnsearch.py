@@ -1,6 +1,6 @@
 """RNNsearch, the recurrent encoder–decoder with attention."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -8,6 +8,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.masking import masked_softmax
+from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.recurrent.gru import BidirectionalEncoder, GRUCell, RecurrentLayer
 from keras_tfmr.recurrent.over_time import over_time
 from keras_tfmr.recurrent.recurrent_configs import RNNSearchConfig
@@ -45,7 +46,7 @@ class AdditiveAttention(RecurrentLayer):
     (TensorShape([2, 3, 6]), TensorShape([2, 3, 5]))
     """
 
-    def __init__(self, units: int, **kwargs: Any) -> None:
+    def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
         self.state_dense = self.make_dense(units, "state", use_bias=False)  # W_a
         self.annotation_dense = self.make_dense(units, "annotation")  # U_a, the bias of both
@@ -113,7 +114,7 @@ class AlignedDecoder(RecurrentLayer):
     TensorShape([2, 3, 18])
     """
 
-    def __init__(self, units: int, alignment_units: int, **kwargs: Any) -> None:
+    def __init__(self, units: int, alignment_units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
         self.alignment_units = alignment_units
         options = self.part_options()

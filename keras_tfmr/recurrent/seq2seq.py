@@ -1,6 +1,6 @@
 """The recurrent encoder–decoder without attention, which passes a sentence through one vector."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -9,6 +9,7 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.decoding import FunctionStep
 from keras_tfmr.layers import LMHead
+from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.models import AttentionScores
 from keras_tfmr.recurrent.configured import ConfiguredModel
 from keras_tfmr.recurrent.gru import GRU, RecurrentLayer
@@ -43,7 +44,7 @@ class GRUEncoder(RecurrentLayer):
     TensorShape([2, 4])
     """
 
-    def __init__(self, units: int, **kwargs: Any) -> None:
+    def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
         self.gru = GRU(units, go_backwards=True, name="gru", **self.part_options())
         self.summary_dense = self.make_dense(units, "summary", activation="tanh")  # V
@@ -98,7 +99,7 @@ class SummaryDecoder(RecurrentLayer):
     TensorShape([2, 3, 15])
     """
 
-    def __init__(self, units: int, **kwargs: Any) -> None:
+    def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
         self.gru = GRU(units, name="gru", **self.part_options())
         self.summary_dense = self.make_dense(3 * units, "summary", use_bias=False)  # C_r, C_z, C
@@ -170,7 +171,7 @@ class Maxout(RecurrentLayer):
     TensorShape([2, 3, 4])
     """
 
-    def __init__(self, units: int, **kwargs: Any) -> None:
+    def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
         self.dense = self.make_dense(2 * units, "dense")
 
