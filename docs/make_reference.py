@@ -58,11 +58,11 @@ HIDDEN = {
     "build", "call", "compute_mask", "compute_output_shape", "compute_output_spec", "from_config",
     "get_config", "result", "update_state",
     "add_positions", "add_vectors", "attend_to", "attention_options", "bias", "block_options",
-    "calibration_inputs", "check_length", "check_lengths", "generated", "given_layer", "hidden",
-    "keys_and_values", "layer_options", "lora_layers", "make_dense", "make_feed_forward",
-    "make_parts", "part_options", "pre_norm", "queries", "relations", "relations_of_step",
-    "shared_options", "sides", "source_list", "step_and_state", "tagged", "untagged", "values",
-    "vectors_of",
+    "buckets", "calibration_inputs", "check_length", "check_lengths", "draws", "generated",
+    "given_layer", "hidden", "keys_and_values", "layer_options", "lora_layers", "make_dense",
+    "make_feed_forward", "make_parts", "part_options", "pre_norm", "queries", "relations",
+    "relations_of_step", "shared_options", "sides", "source_list", "step_and_state", "tagged",
+    "untagged", "values", "vectors_of",
 }  # fmt: skip
 NOTE = "<!-- Made from the docstrings by docs/make_reference.py: change them, and run it. -->"
 INDEX = """# Every public name
@@ -162,7 +162,7 @@ def linked(text, page):
         return f"[{found[0]}]({'' if there == page else there}#{anchor})" if there else found[0]
 
     text = re.sub(r"`([A-Z]\w*(?:\.\w+)?|optimize_for_decoding)(?:\(\))?`", link, text)
-    return re.sub(r"arXiv (\d{4}\.\d{5})", r"[\g<0>](https://arxiv.org/abs/\1)", text)
+    return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[\g<0>](https://arxiv.org/abs/\1)", text)
 
 
 def listed(lines, options):
@@ -259,7 +259,7 @@ def of_name(module, name, page):
         text = described(inspect.getdoc(getattr(thing, method)), page)
         sections.append(of_method(name, method, member, page) + text)
     if inherited:
-        sections.append(f"**Also:** {', '.join(inherited)}")
+        sections.append(f"**Inherited:** {', '.join(inherited)}")
     return sections
 
 

@@ -50,7 +50,7 @@ def length_penalty(lengths: Tensor, alpha: float, offset: float = 5.0) -> Tensor
     Raises:
         ValueError: If `alpha` or `offset` is negative or not finite, or a known length negative.
 
-    Paper: "Google's Neural Machine Translation System" (arXiv 1609.08144), section 7.
+    Reference: "Google's Neural Machine Translation System" (arXiv 1609.08144), section 7.
 
     >>> float(length_penalty([7], alpha=1.0)[0])
     2.0

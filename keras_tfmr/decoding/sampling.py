@@ -56,7 +56,7 @@ class Sampling:
         ValueError: If a shape, or a number whose value is known, is out of range, or both or
             neither of `seed` and `noise` are given.
 
-    Paper: "The Curious Case of Neural Text Degeneration" (arXiv 1904.09751), for `top_p`.
+    Reference: "The Curious Case of Neural Text Degeneration" (arXiv 1904.09751), for `top_p`.
 
     >>> from keras_tfmr.decoding import DecodingConfig, Examples, search
     >>> log_probs = ops.log(ops.array([[0.02, 0.5, 0.4, 0.08]]))

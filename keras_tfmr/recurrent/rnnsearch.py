@@ -19,8 +19,8 @@ from keras_tfmr.recurrent.seq2seq import RecurrentTranslator
 class AdditiveAttention(RecurrentLayer):
     """e_ij = v_aᵀ tanh(W_a s_i + U_a h_j), α_i = softmax_j(e_ij), c_i = Σ α h.
 
-    Keras's `AdditiveAttention` has neither W_a nor U_a, and attends to padding alike where nothing
-    else is there; here, contexts are then zero.
+    `keras.layers.AdditiveAttention` has neither W_a nor U_a, and attends to padding alike where
+    nothing else is there; here, contexts are then zero.
 
     Args:
         units: Width of the alignment model's hidden layer.
