@@ -34,7 +34,7 @@ from keras_tfmr import (
 from keras_tfmr.text import tokenizer
 from keras_tfmr.text_models import classifier, completer, translator
 
-FOLDER = pathlib.Path(__file__).parent / "reference"
+FOLDER = pathlib.Path(__file__).resolve().parent / "reference"
 # The pages by their files: a title, and the names of each module on the page.
 PAGES = {
     "layers.md": ("Layers", {layers: layers.__all__}),
@@ -221,46 +221,55 @@ def places():
     return found
 
 
-def of_method(name, method, member, page):
-    """The section of a method or property."""
+def of_method(name, method, member):
+    """The heading of a method or property, and how it is called."""
     function = getattr(member, "fget", None) or getattr(member, "__func__", member)
     parameters, written = parameters_of(function)
     label = f"{name}.{method}" if isinstance(member, classmethod) else method
     code = signature(label, parameters, written)
     if isinstance(member, property):
         code = f"```python\n{method}: {written['return']}\n```"
-    return f"### {name}.{method}\n\n{code}\n\n"
+    return [f"### {name}.{method}", code]
 
 
-def of_name(module, name, page):
-    """The sections of a class and its methods, or of a function."""
-    thing = getattr(module, name)
-    label = f"{'keras_tfmr' if name in keras_tfmr.__all__ else module.__name__}.{name}"
-    if not inspect.isclass(thing):
-        parameters, written = parameters_of(thing)
-        return [f"## {name}", signature(label, parameters, written), described(thing.__doc__, page)]
-    parameters, written = of_constructor(thing)
+def of_methods(kind, page):
+    """The sections of a class's methods; inherited ones that were shown before are linked."""
+    name, sections, inherited = kind.__name__, [], []
+    for method, member in methods(kind).items():
+        there, anchor = places()[f"{name}.{method}"]
+        if anchor == f"{name}{method}".lower():
+            sections += of_method(name, method, member)
+            sections.append(described(inspect.getdoc(getattr(kind, method)), page))
+        else:
+            inherited.append(f"[`{method}`]({'' if there == page else there}#{anchor})")
+    return sections + ([f"**Inherited:** {', '.join(inherited)}"] if inherited else [])
+
+
+def of_class(kind, label, page):
+    """The signature of a class, its docstring, and its methods."""
+    parameters, written = of_constructor(kind)
     code, call = signature(label, parameters, {**written, "return": "None"}), None
-    if issubclass(thing, Exception):
-        code = f"```python\nclass {label}({thing.__base__.__name__})\n```"
-    for base in thing.__mro__[::-1]:
+    if issubclass(kind, Exception):
+        code = f"```python\nclass {label}({kind.__base__.__name__})\n```"
+    for base in kind.__mro__[::-1]:
         for method in ("update_state", "call", "__call__"):
             if base.__module__.startswith("keras_tfmr") and method in vars(base):
                 taken, types_taken = parameters_of(vars(base)[method])
-                call = signature(f"{name}(...)", taken, {**types_taken, "return": "None"})
+                call = signature(f"{kind.__name__}(...)", taken, {**types_taken, "return": "None"})
     names = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
-    sections = [f"## {name}", code, described(inspect.getdoc(thing), page, names, call)]
-    inherited = []
-    for method, member in methods(thing).items():
-        there, anchor = places()[f"{name}.{method}"]
-        if anchor != f"{name}{method}".lower():
-            inherited.append(f"[`{method}`]({'' if there == page else there}#{anchor})")
-            continue
-        text = described(inspect.getdoc(getattr(thing, method)), page)
-        sections.append(of_method(name, method, member, page) + text)
-    if inherited:
-        sections.append(f"**Inherited:** {', '.join(inherited)}")
-    return sections
+    return [code, described(inspect.getdoc(kind), page, names, call), *of_methods(kind, page)]
+
+
+def of_name(module, name, page):
+    """The sections of a class or a function."""
+    thing = getattr(module, name)
+    file = inspect.getsourcefile(inspect.unwrap(thing))
+    source = pathlib.Path(file).relative_to(FOLDER.parents[1])
+    heading = [f"## {name}", f"[Source](../../{source})"]
+    label = f"{'keras_tfmr' if name in keras_tfmr.__all__ else module.__name__}.{name}"
+    if inspect.isclass(thing):
+        return [*heading, *of_class(thing, label, page)]
+    return [*heading, signature(label, *parameters_of(thing)), described(thing.__doc__, page)]
 
 
 def pages():
