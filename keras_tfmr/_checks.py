@@ -319,7 +319,7 @@ def values(name, value, dtype, least, most):
     Args:
         name: The argument that holds it.
         value: A tensor, array, list or number.
-        dtype: What it becomes; floats are not taken for integers.
+        dtype: The dtype of the result; floats are not taken for integers.
         least, most: The range of its values, which is checked where they are known.
 
     Raises:

@@ -28,7 +28,7 @@ class Task:
 
     Args:
         settings: The settings of the run.
-        tokenizers: Of source and target; where the target side has labels, they are `Labels`.
+        tokenizers: Those of source and target; where the target side has labels, `Labels`.
 
     Attributes:
         made_by: The function or class that makes the model.

@@ -8,8 +8,8 @@ class ServingError(Exception):
 
     Attributes:
         code: Name of the gRPC status code.
-        answers: Of a list that was sent in several requests, the answers to the texts before the
-            request that failed.
+        answers: The answers to the texts before the request that failed, if a list was sent in
+            several requests.
     """
 
     def __init__(self, message: str, code: str = "UNKNOWN") -> None:

@@ -56,7 +56,7 @@ def warm_ups(
     Args:
         text_model: The `TextModel`.
         names: The signatures' names; None for those that servers are asked most.
-        texts: What the requests are made of.
+        texts: The texts of the requests.
 
     Raises:
         ValueError: If the model has no signature of a name.

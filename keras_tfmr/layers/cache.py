@@ -21,7 +21,7 @@ def empty_cache(rows, heads, key_dim, value_dim, room, dtype) -> Cache:
         key_dim, value_dim: Widths of a key and of a value in one head.
         room: The number of tokens that a cache of fixed shapes has room for; None for a cache that
             grows.
-        dtype: That of keys and values.
+        dtype: The dtype of keys and values.
     """
     cache = {
         "keys": ops.zeros((rows, heads, room or 0, key_dim), dtype),

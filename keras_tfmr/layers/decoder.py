@@ -26,7 +26,7 @@ class CausalDecoderLayer(Block):
         key_dim: Width of a head; `d_model // num_heads` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
         norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        activation: The activation of the feed-forward sublayer, as for `FeedForward`.
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
@@ -114,7 +114,7 @@ class DecoderLayer(Block):
         key_dim: Width of a head; `d_model // num_heads` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
         norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        activation: The activation of the feed-forward sublayer, as for `FeedForward`.
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
@@ -225,7 +225,7 @@ class CausalDecoder(Stack):
         key_dim: Width of a head; `d_model // num_heads` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
         norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        activation: The activation of the feed-forward sublayer, as for `FeedForward`.
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
@@ -314,7 +314,7 @@ class Decoder(Stack):
         key_dim: Width of a head; `d_model // num_heads` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
         norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        activation: The activation of the feed-forward sublayer, as for `FeedForward`.
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.

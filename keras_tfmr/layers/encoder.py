@@ -25,7 +25,7 @@ class EncoderLayer(Block):
         key_dim: Width of a head; `d_model // num_heads` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
         norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        activation: The activation of the feed-forward sublayer, as for `FeedForward`.
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.
@@ -103,7 +103,7 @@ class Encoder(Stack):
         key_dim: Width of a head; `d_model // num_heads` by default.
         num_kv_heads: Number of heads of keys and values; `num_heads` by default.
         norm_first: Normalise the sublayers' inputs (pre-norm) instead of the sums (post-norm).
-        activation: Of the feed-forward sublayer, as for `FeedForward`.
+        activation: The activation of the feed-forward sublayer, as for `FeedForward`.
         gated: Whether the feed-forward sublayer is a `GatedFeedForward`.
         use_bias: Whether projections add a bias.
         qk_norm: A normalisation layer, copied for the queries and for the keys of each head.

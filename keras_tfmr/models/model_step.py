@@ -56,7 +56,7 @@ class CachedStep(DecodingStep):
 
         Args:
             prompt: int32 `[batch, length]`, padded with 0 at the end.
-            state: That of no tokens.
+            state: The state before the first token.
             reading: The `DerivedStep` of one hypothesis for each example.
             fixed_shapes: Whether the shapes of the state stay the same.
         """

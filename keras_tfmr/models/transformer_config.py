@@ -72,7 +72,7 @@ class TransformerConfig(ModelConfig):
         norm: "layer" or "rms" normalisation.
         norm_epsilon: Added to the variance or the mean of squares.
         qk_norm: Whether queries and keys are normalised in each head.
-        activation: Of the feed-forward sublayers: "relu", "gelu", "gelu_tanh" or "silu".
+        activation: The activation of feed-forward sublayers: "relu", "gelu", "gelu_tanh" or "silu".
         gated: Whether the feed-forward sublayers are gated.
         use_bias: Whether the projections inside the layers add a bias.
         joint_vocab: Whether source and target share one embedding, and so one vocabulary.

@@ -354,7 +354,7 @@ class SubwordTokenizer(Tokenizer):
 
 
 def _prepared(line):
-    """What `_subwords` does before SentencePiece, outside the graph."""
+    """The steps of `_subwords` before SentencePiece, outside the graph."""
     return unicodedata.normalize("NFC", line).replace(SPACE_SIGN, _ESCAPED)
 
 

@@ -48,8 +48,8 @@ class TextModel(abc.ABC):
         texts: Texts that its preset was evaluated on.
         languages: The codes of the source's and the target's language; "" for one that is not
             known, or that there is not.
-        options: Of the class, the names that `from_config` takes.
-        formats: Of the class, the formats that it can be exported in.
+        options: The names that `from_config` takes, an attribute of the class.
+        formats: The formats of its exports, an attribute of the class.
     """
 
     options: ClassVar[tuple[str, ...]]

@@ -26,7 +26,7 @@ def file_rows(paths, settings):
 
     Args:
         paths: One path or two.
-        settings: Of the run: its task, languages and `max_characters`.
+        settings: The run's task, languages and `max_characters`.
     """
     path, number = paths[0], 0
     for number, cells in file_cells(paths, settings):
@@ -135,7 +135,7 @@ def chosen(rows, settings, name, recommended=()):
     column `translation` that holds {language: text}, as Hugging Face writes it, is such a row.
 
     Args:
-        name: Of the file or the data set, for errors.
+        name: The name of the file or the data set, for errors.
         recommended: Names of columns, in order.
     """
     if settings.task == "translation":

@@ -84,7 +84,7 @@ class Phrasebook(Corpus):
 
 
 def corpus_of(name, **fields):
-    """The `Corpus` of a name: of a data set, a file or a pattern."""
+    """The `Corpus` for the name of a data set or a file, or for a pattern of files."""
     kind = DataSetCorpus if name.startswith(("tfds:", "hf:")) else Corpus
     return kind(name, **fields)
 

@@ -99,7 +99,7 @@ def write(folder, pairs, num_corpora, tokenizers, sets, paths, dropped):
         folder: Where to write.
         pairs: Yields (number of its corpus, source, target), as a model reads them.
         num_corpora: The number of corpora.
-        tokenizers: Of source and target.
+        tokenizers: The tokenizers of source and target.
         sets: {"validation": `Pairs`, …}.
         paths: The files of the training pairs.
         dropped: A Counter of the dropped training pairs by reason.

@@ -66,9 +66,9 @@ def report(settings, folder, summary, state, results, evaluators, everyday, answ
     """The text of report.md.
 
     Args:
-        settings, folder, state: Of the run.
+        settings, folder, state: The run's settings, folder and state.
         summary: Lines about its data.
-        results: What results.json holds.
+        results: The contents of results.json.
         evaluators: {set: its `Evaluator`}, the last one for the labels.
         everyday: Rows of (source, reference, translation), or [].
         answers: A table of some validation texts.
