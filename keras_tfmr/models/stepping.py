@@ -362,7 +362,7 @@ class StepOf(OfLayer):
     Args:
         layer: The layer.
         num_beams: Number of hypotheses of an example.
-        axes, output_dtype: The output of its `call`: the axes after `[batch, length]`, and the dtype.
+        axes, output_dtype: The axes of its output after `[batch, length]`, and the dtype.
     """
 
     def __init__(self, layer, num_beams, axes, output_dtype, **kwargs):

@@ -56,12 +56,12 @@ def setting(
     """A field of `TrainingConfig`.
 
     Args:
-        about: What it is, for `--help`.
-        option: What its value is called in `--help`, as N in `--steps N`; "" for a switch. Without
+        about: A description for `--help`.
+        option: The name of its value in `--help`, as N in `--steps N`; "" for a switch. Without
             one, only `--set` and files of settings set it.
         range: The `Range` of its values, if the type does not say it.
         default: None if it follows from the data, the preset or the machine.
-        texts: What it is in trainings of `TEXT_TASKS`, if something else.
+        texts: The description in trainings of `TEXT_TASKS`, if it differs.
         tasks: The tasks that it has an effect on.
         free: Whether it may change when a run is resumed.
         size: Whether the presets of Transformers set it, too.
