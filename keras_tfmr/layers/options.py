@@ -9,7 +9,7 @@ import keras
 
 
 class KerasOptions(TypedDict, total=False):
-    """Those of `keras.layers.Layer`."""
+    """Options of `keras.layers.Layer`."""
 
     name: str | None
     dtype: Any
@@ -18,7 +18,7 @@ class KerasOptions(TypedDict, total=False):
 
 
 class WeightOptions(TypedDict, total=False):
-    """Those of `keras.layers.Dense` for weights, which a layer hands to every projection in it."""
+    """Options of `keras.layers.Dense` for weights, handed to every projection in a layer."""
 
     kernel_initializer: Any
     bias_initializer: Any
@@ -29,11 +29,11 @@ class WeightOptions(TypedDict, total=False):
 
 
 class LayerOptions(WeightOptions, KerasOptions, total=False):
-    """Those of layers that project."""
+    """Options of layers that project."""
 
 
 class FeedForwardOptions(LayerOptions, total=False):
-    """Also those of feed-forward sublayers."""
+    """Also the options of feed-forward sublayers."""
 
     dropout_rate: float
     norm_first: bool
@@ -43,7 +43,7 @@ class FeedForwardOptions(LayerOptions, total=False):
 
 
 class BlockOptions(FeedForwardOptions, total=False):
-    """Also those that encoder and decoder layers share with the stacks made of them."""
+    """Also the options that encoder and decoder layers share with stacks of them."""
 
     attention_dropout_rate: float | None
     key_dim: int | None
@@ -53,6 +53,6 @@ class BlockOptions(FeedForwardOptions, total=False):
 
 
 class StackOptions(BlockOptions, total=False):
-    """Also that of stacks alone."""
+    """Also the option of stacks alone."""
 
     relative_positions: keras.layers.Layer | None
