@@ -3,9 +3,11 @@
 import itertools
 import re
 import shutil
+from functools import partialmethod
 from pathlib import Path
 from unittest.mock import create_autospec
 
+import keras
 import pytest
 from marian_models import write_published
 from tiny_runs import ROOT, free_ports
@@ -57,6 +59,9 @@ def test_an_example_runs(name, tmp_path, monkeypatch, version, capfd):
     export = create_autospec(Translator.export)
     export.side_effect = lambda self, folder: shutil.copytree(version, Path(folder) / "1")
     monkeypatch.setattr(Translator, "export", export)
+    # XLA would compile for longer than so few updates take.
+    without_xla = partialmethod(keras.Model.compile, jit_compile=False)
+    monkeypatch.setattr(keras.Model, "compile", without_xla)
     monkeypatch.chdir(tmp_path)
     constants, printed = SHORT[name]
     [port] = free_ports(1)
