@@ -146,8 +146,6 @@ def test_export_answers_like_the_copy_in_this_process(tmp_path):
 def test_straying_answers_are_refused_with_the_layer_to_blame():
     """A hidden unit that is large, and that nothing reads, takes all steps of its layer's input."""
     translator = tiny_translator(tiny(Transformer, seed=4), kind=Plain)
-    facts = measured(translator, translator.for_decoding("int8", LINES), LINES)
-    assert facts["texts"] == len(LINES) and facts["nats_per_token"] <= 0.1
     weights = {weight.path: weight for weight in translator.model.weights}
     layer, unit = "decoder/layer_0/feed_forward", np.arange(32) == 3
     bias, kernel = weights[f"{layer}/hidden/bias"], weights[f"{layer}/output/kernel"]
