@@ -102,6 +102,7 @@ def test_every_field_has_an_entry():
     assert {*FIELDS} == {field for fields in TOGETHER.values() for field in fields}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", TOGETHER)
 def test_a_model_with_it_is_saved_cloned_and_finished(name, tmp_path):
     changed = {}

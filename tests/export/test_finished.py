@@ -82,6 +82,7 @@ def test_a_model_of_ones_own_in_another_precision(name, precision, monkeypatch):
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("beams, most", [(1, 186), (4, 248)])
 def test_a_step_has_few_operations(beams, most):
     """Each takes its time, which is most of the time of a small batch."""

@@ -42,6 +42,7 @@ runpy.run_path("training/train_pt_en.py", run_name="__main__")
 """
 
 
+@pytest.mark.ci
 def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch, capfd, optimized):
     """Killed, then stopped by Ctrl-C; at last in a process that has built other models."""
     monkeypatch.setattr(report, "finish", lambda *arguments: None)  # validations count
