@@ -28,6 +28,7 @@ class NextTokenModel(FunctionalModel):
     """
 
     target_name: str  # of the input with the target ids
+    least_inputs = 1  # the target ids, and the sources that a model needs
 
     def __init__(
         self,
@@ -39,6 +40,11 @@ class NextTokenModel(FunctionalModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(inputs, outputs, name=name, config=config, **kwargs)
+        if len(self.inputs) < self.least_inputs:
+            raise ValueError(
+                f"A {type(self).__name__} needs a source beside the target ids; one without is a "
+                f"LanguageModel. Received: inputs {[x.name for x in self.inputs]}"
+            )
         self.target_place = place_of_target(self, self.target_name)
         self.logits_place = place_of_logits(self)
         check_logits(self, self.outputs[self.logits_place])

@@ -1,7 +1,6 @@
 """Functional models that translate: from source and target to the logits of each next token."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 from keras import ops
@@ -11,7 +10,6 @@ from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding import DecodingConfig, DecodingResult, Sampling
 from keras_tfmr.models.explain import AttentionScores
 from keras_tfmr.models.next_token_model import NextTokenModel
-from keras_tfmr.models.transformer_config import TransformerConfig
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -50,22 +48,7 @@ class TranslationModel(NextTokenModel):
     """
 
     target_name = "target_ids"
-
-    def __init__(
-        self,
-        inputs: Any,
-        outputs: Any,
-        name: str | None = None,
-        *,
-        config: TransformerConfig | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(inputs, outputs, name=name, config=config, **kwargs)
-        if len(self.inputs) < 2:
-            raise ValueError(
-                "A TranslationModel needs a source beside the target ids; one without is a "
-                f"LanguageModel. Received: inputs {[x.name for x in self.inputs]}"
-            )
+    least_inputs = 2
 
     def generate(
         self,
