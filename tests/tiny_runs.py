@@ -2,8 +2,8 @@
 
 import contextlib
 import csv
+import gzip
 import itertools
-import lzma
 import os
 import random
 import socket
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from training import phrasebook, train_pt_en, train_text
-from training.corpus import packed
+from training.corpus import read
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = ("um", "dois", "três", "quatro", "cinco", "seis", "sete", "oito", "nove", "dez")
@@ -37,9 +37,9 @@ def small_phrasebook(monkeypatch, folder, to_learn, others):
     folder.mkdir()
     for path in phrasebook.FOLDER.glob("*.tsv*"):
         count = to_learn if path.stem in ("train.tsv", "pairs") else others
-        content = b"".join(itertools.islice(packed.lines(path), count))
-        pack = lzma.compress if path.suffix == ".xz" else bytes
-        (folder / path.name).write_bytes(pack(content))
+        content = "".join(f"{line}\n" for line in itertools.islice(read.lines(path), count))
+        pack = gzip.compress if path.suffix == ".gz" else bytes
+        (folder / path.name).write_bytes(pack(content.encode()))
     monkeypatch.setattr(phrasebook, "FOLDER", folder)
 
 

@@ -4,6 +4,7 @@
 of the run makes its batches from these.
 """
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -14,7 +15,7 @@ from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.command.disk import RunError, changes_in_words, differences
 from training.corpus import store
 from training.corpus.batches import Batches, CorpusPart, compiles_by_shape
-from training.corpus.filter import Rules, typical_ratio
+from training.corpus.filter import Rules, cleaned, typical_ratio
 from training.corpus.held_out import check_any, given_sets, hold_out
 from training.corpus.slots import SlotInserter
 from training.corpus.sources import corpora_of, rates, tagged
@@ -106,9 +107,7 @@ def read_or_encode(settings, folder, before, known):
 
 def check_unchanged(encoded, before, folder):
     """Raises a RunError if the corpora are not those that a run began with."""
-    changes = [
-        f"{path} (sha256 {old[:12]}, now {new[:12]})" for path, old, new in encoded.changed_files()
-    ]
+    changes = encoded.changed_files()
     if others := differences(before.get("corpus", {}), encoded.record):
         changes.append(changes_in_words(others))
     if changes:
@@ -143,18 +142,20 @@ def read_and_encode(settings, folder, known):
     corpora = corpora_of(settings)
     tags = [corpus.tag for corpus in corpora]
     slots = slot_inserter(settings, tags)
-    rules = rules_of(settings, corpora)
-    rows = [corpus.rows(settings) for corpus in corpora]
-    unique = UniquePairs(folder / store.TEXT, rows, rules)  # a file until the pairs are encoded
-    check_any(unique, corpora, unique.counts)
+    files = [entry for corpus in corpora for entry in corpus.checksums()]
+    rules, counts = rules_of(settings, corpora), collections.Counter()
+    rows = [cleaned(corpus.rows(settings), rules, counts) for corpus in corpora]
+    unique = UniquePairs(folder / store.TEXT, rows, counts)  # a file until the pairs are encoded
+    check_any(unique, corpora, counts)
     sets = take_held_out(settings, corpora, unique)
     tokenizers = known or learn(settings, unique, tags, slots)
     if settings.task == "classify":
         tokenizers = tokenizers[0], labels_of(unique, sets)
     pairs = as_learned(unique.read(), tags, slots)
-    files = [path for corpus in corpora for path in corpus.paths()]
-    encoded = store.write(folder, pairs, len(corpora), tokenizers, sets, files, unique.counts)
+    encoded = store.write(folder, pairs, len(corpora), tokenizers, sets, files, counts)
     unique.path.unlink()
+    if changes := encoded.changed_files():
+        raise RunError(f"The corpus changed while it was read: {'; '.join(changes)}")
     return encoded, tokenizers
 
 

@@ -5,7 +5,7 @@ on. A Keras model with one `EncoderLayer` learns it from 20,000 English sentence
 `Classifier` puts tokenizer, model and labels together: strings in, labels out.
 """
 
-import lzma
+import gzip
 from pathlib import Path
 
 import keras
@@ -18,7 +18,7 @@ keras.utils.set_random_seed(1)
 
 # Data: lines of a Portuguese sentence, its English translation, and its type.
 folder = Path("training/phrasebook")
-train = lzma.decompress((folder / "train.tsv.xz").read_bytes()).decode().splitlines()
+train = gzip.decompress((folder / "train.tsv.gz").read_bytes()).decode().splitlines()
 test = (folder / "test.tsv").read_text(encoding="utf-8").splitlines()
 _, train_texts, train_types = zip(*(line.split("\t") for line in train[:SENTENCES]), strict=True)
 _, test_texts, test_types = zip(*(line.split("\t") for line in test), strict=True)

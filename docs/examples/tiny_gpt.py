@@ -5,7 +5,7 @@ English sentences of the built-in phrasebook. A `LanguageModel` is a `keras.Mode
 decoded: `generate` goes on with prompts, token by token, with caches of keys and values.
 """
 
-import lzma
+import gzip
 from pathlib import Path
 
 import keras
@@ -20,7 +20,7 @@ SENTENCES, EPOCHS = 20_000, 3
 keras.utils.set_random_seed(1)
 
 # Data: lines of a Portuguese sentence, its English translation, and its type.
-data = lzma.decompress(Path("training/phrasebook/train.tsv.xz").read_bytes()).decode()
+data = gzip.decompress(Path("training/phrasebook/train.tsv.gz").read_bytes()).decode()
 texts = [line.split("\t")[1] for line in data.splitlines()[:SENTENCES]]
 
 # Tokens: subwords, an end ID, and 0 for padding. The model sees the tokens before each one.

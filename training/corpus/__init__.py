@@ -6,6 +6,5 @@ it, `unique` drops it if it occurs twice, `held_out` may take it away, `slots` p
 other.
 
 Lines are read and cleaned in one process by the standard library. polars, tried in its place,
-cannot say in which line of a file a third column or a byte that is not UTF-8 stands, and reads
-neither .bz2 nor .xz.
+cannot say in which line of a file a third column or a byte that is not UTF-8 stands.
 """

@@ -21,7 +21,7 @@ class Pairs:
         pairs: list of (source, target).
         tags: The tag of each source, or "".
         counts: A Counter of the dropped pairs by reason.
-        files: The files they come from.
+        files: The entries in config.json of the files they come from.
     """
 
     pairs: list
@@ -52,13 +52,13 @@ def given_sets(settings, corpora):
 
 def read_pairs(corpora, settings, split="train"):
     """The cleaned `Pairs` of a split of some corpora."""
+    files = tuple(entry for corpus in corpora for entry in corpus.checksums(split))
     counts, tags, rules = collections.Counter(), {}, Rules(settings.max_characters)
     for corpus in corpora:
         for pair in cleaned(corpus.rows(settings, split), rules, counts):
             counts["duplicate"] += pair in tags
             tags.setdefault(pair, corpus.tag)
     check_any(tags, corpora, counts)
-    files = tuple(path for corpus in corpora for path in corpus.paths(split))
     return Pairs([*tags], [*tags.values()], counts, files)
 
 

@@ -3,14 +3,16 @@
 A row is `(source, target)`: two sentences, a text and its label, or nothing and a text.
 """
 
+import codecs
 import csv
+import gzip
 import itertools
 import json
 import re
+import zlib
 from pathlib import Path
 
 from training.command.disk import RunError
-from training.corpus import packed
 
 LONGEST_LINE = 600  # characters; a longer line of plain text is cut between words
 NOTHING = "-"  # the source side of plain text
@@ -41,7 +43,7 @@ def file_cells(paths, settings):
         return aligned_lines(*paths)
     (path,) = paths
     endings = [ending.lower() for ending in Path(path).suffixes]
-    if packed.is_packed(path):
+    if endings[-1:] == [".gz"]:
         endings.pop()
     read = READERS.get(endings[-1] if endings else "")
     if read:
@@ -53,16 +55,25 @@ def file_cells(paths, settings):
 
 
 def lines(path):
-    """Yields the lines of a file, packed or not, without their ends."""
-    for number, line in enumerate(packed.lines(path), 1):
+    """Yields the lines of a file, `.gz` or not, without byte order mark and line ends."""
+    opened = gzip.open if Path(path).suffix.lower() == ".gz" else open
+    with opened(path, "rb") as file:
         try:
-            text = line.decode()
-        except UnicodeDecodeError as error:
-            raise RunError(
-                f"{path}, line {number}: not UTF-8 at byte {error.start} of the line "
-                f"(0x{line[error.start]:02x})"
-            ) from error
-        yield text.rstrip("\r\n")
+            first = next(file, b"").removeprefix(codecs.BOM_UTF8)
+            for number, line in enumerate(itertools.chain([first] if first else [], file), 1):
+                yield decoded(line, f"{path}, line {number}").rstrip("\r\n")
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise RunError(f"{path}: not a whole gzip file ({error})") from error
+
+
+def decoded(line, where):
+    """The text of a line of bytes."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise RunError(
+            f"{where}: not UTF-8 at byte {error.start} of the line (0x{line[error.start]:02x})"
+        ) from error
 
 
 def aligned_lines(source, target):

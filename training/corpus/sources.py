@@ -7,7 +7,7 @@ import pathlib
 import re
 
 from training import phrasebook
-from training.command.disk import RunError
+from training.command.disk import RunError, sha256
 from training.corpus.data_sets import data_set_rows, opened
 from training.corpus.read import file_rows, form, lines
 
@@ -49,6 +49,10 @@ class Corpus:
     def paths(self, split="train"):
         """The paths of all files of a split."""
         return [path for paths in self.files(split) for path in paths]
+
+    def checksums(self, split="train"):
+        """The entries in config.json of all files of a split, as they are now."""
+        return [{"path": str(path), "sha256": sha256(path)} for path in self.paths(split)]
 
     def rows(self, settings, split="train"):
         """Yields the rows of a split, `(source, target)`, in the form of the task: see `read`."""

@@ -45,13 +45,13 @@ class Encoded:
         return [f"{name}: {in_words(**entry)}" for name, entry in self.record.items()]
 
     def changed_files(self):
-        """The files that have changed: (path, old checksum, new checksum)."""
+        """The files that have changed since they were read, with both checksums, for people."""
         changes = []
         for entry in self.record.values():
             for file in entry["files"]:
-                now = sha256(file["path"])
-                if now != file["sha256"]:
-                    changes.append((file["path"], file["sha256"], now))
+                path, before, now = file["path"], file["sha256"], sha256(file["path"])
+                if now != before:
+                    changes.append(f"{path} (sha256 {before[:12]}, now {now[:12]})")
         return changes
 
 
@@ -92,7 +92,7 @@ def delete(folder):
         folder.rmdir()
 
 
-def write(folder, pairs, num_corpora, tokenizers, sets, paths, dropped):
+def write(folder, pairs, num_corpora, tokenizers, sets, files, dropped):
     """Encodes pairs into files; the `Encoded`.
 
     Args:
@@ -101,7 +101,7 @@ def write(folder, pairs, num_corpora, tokenizers, sets, paths, dropped):
         num_corpora: The number of corpora.
         tokenizers: The tokenizers of source and target.
         sets: {"validation": `Pairs`, …}.
-        paths: The files of the training pairs.
+        files: The entries in config.json of the files of the training pairs.
         dropped: A Counter of the dropped training pairs by reason.
     """
     counts = write_ids(folder, pairs, tokenizers)
@@ -110,7 +110,7 @@ def write(folder, pairs, num_corpora, tokenizers, sets, paths, dropped):
         values, offsets = f"{side}.values", f"{side}.offsets"
         arrays[values] = record(folder / values, id_type(tokenizer.vocab_size))
         arrays[offsets] = record(folder / offsets, np.int64)
-    entries = {"train": entry_of(counts.total(), paths, dropped)}
+    entries = {"train": entry_of(counts.total(), files, dropped)}
     for name, held_out in sets.items():
         entries[name] = entry_of(len(held_out.pairs), held_out.files, held_out.counts)
     index = {
@@ -168,8 +168,7 @@ def in_words(pairs, files, dropped):
     return f"{pairs:,} pairs{f' from {names}' if names else ''}{more}{left_out}"
 
 
-def entry_of(pairs, paths, counts):
+def entry_of(pairs, files, counts):
     """The entry of a set of pairs in config.json."""
     dropped = {reason: counts[reason] for reason in REASONS if counts.get(reason)}
-    files = [{"path": str(path), "sha256": sha256(path)} for path in paths]
-    return {"pairs": pairs, "dropped": dropped, "files": files}
+    return {"pairs": pairs, "dropped": dropped, "files": [*files]}

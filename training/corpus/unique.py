@@ -1,7 +1,6 @@
-"""The cleaned pairs of all corpora in one file, without duplicates."""
+"""The pairs of all corpora in one file, without duplicates."""
 
 import array
-import collections
 import hashlib
 import itertools
 import math
@@ -9,32 +8,30 @@ import math
 import numpy as np
 
 from training.command.disk import RunError
-from training.corpus.filter import cleaned
 
 
 class UniquePairs:
-    """Cleaned pairs in a file, one per line; `kept` marks those that are left.
+    """Pairs in a file, one per line; `kept` marks those that are left.
 
     In memory it holds 8 bytes a pair while it is made, and 1 byte afterwards.
 
     Args:
         path: The file to write, a `pathlib.Path`.
-        corpora: For each corpus, an iterable of `(source, target)`.
-        rules: The `Rules` of cleaning.
+        corpora: For each corpus, an iterable of cleaned `(source, target)`.
+        counts: A Counter of dropped pairs by reason, to which it adds.
 
     Attributes:
         kept: bool [pairs].
         sizes: The number of pairs of each corpus, dropped duplicates included.
-        counts: A Counter of `lines`, and of dropped pairs by reason.
     """
 
-    def __init__(self, path, corpora, rules):
-        self.path, self.sizes, self.counts = path, [], collections.Counter()
+    def __init__(self, path, corpora, counts):
+        self.path, self.sizes, self.counts = path, [], counts
         keys = array.array("Q")
         with path.open("wb") as file:
             for pairs in corpora:
                 before = len(keys)
-                for pair in cleaned(pairs, rules, self.counts):
+                for pair in pairs:
                     line = "\t".join(pair).encode()
                     file.write(line + b"\n")
                     # With 64 bits, a collision among millions of pairs is very unlikely.

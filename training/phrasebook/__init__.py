@@ -2,7 +2,7 @@
 
 | file | lines of |
 |---|---|
-| `train.tsv.xz`, `validation.tsv`, `test.tsv` | Portuguese, English, its type |
+| `train.tsv.gz`, `validation.tsv`, `test.tsv` | Portuguese, English, its type |
 | `pairs.tsv` | Portuguese, English; to learn from, too |
 | `everyday.tsv` | Portuguese, English; only measured on, by topic from family to plans |
 
@@ -11,8 +11,8 @@ those of its sentences that bring something new. The others were written by hand
 one file that is measured on is in another file.
 """
 
+import gzip
 import itertools
-import lzma
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -21,12 +21,12 @@ LANGUAGES = ("pt", "en")
 
 def path(split):
     """The file of a split: `train`, `validation` or `test`."""
-    return FOLDER / ("train.tsv.xz" if split == "train" else f"{split}.tsv")
+    return FOLDER / ("train.tsv.gz" if split == "train" else f"{split}.tsv")
 
 
 def pairs(count=None):
     """The first pairs of `train`, or all, a list of (Portuguese, English)."""
-    with lzma.open(path("train"), "rt", encoding="utf-8") as file:
+    with gzip.open(path("train"), "rt", encoding="utf-8") as file:
         return [tuple(line.split("\t")[:2]) for line in itertools.islice(file, count)]
 
 

@@ -92,12 +92,12 @@ class TrainingConfig:
 
     data: tuple = setting(
         "pairs to learn from: files of SOURCE<TAB>TARGET lines, .csv, .jsonl or .parquet (also "
-        ".gz, .bz2, .xz, .zst), patterns such as 'part-*.tsv', tfds:NAME/CONFIG of TensorFlow "
-        "Datasets, or hf:NAME:CONFIG of Hugging Face; weights, as in a.tsv:3 b.tsv:1, set the "
-        "fraction of each (default: the built-in phrasebook)", "FILE", default=(),
+        ".gz), patterns such as 'part-*.tsv', tfds:NAME/CONFIG of TensorFlow Datasets, or "
+        "hf:NAME:CONFIG of Hugging Face; weights, as in a.tsv:3 b.tsv:1, set the fraction of each "
+        "(default: the built-in phrasebook)", "FILE", default=(),
         texts="files to learn from: TEXT<TAB>LABEL lines or plain text, .csv, .jsonl or .parquet "
-        "(also .gz, .bz2, .xz, .zst), tfds:NAME/CONFIG or hf:NAME:CONFIG (default: sentences of "
-        "the built-in phrasebook)")
+        "(also .gz), tfds:NAME/CONFIG or hf:NAME:CONFIG (default: sentences of the built-in "
+        "phrasebook)")
     source: str | None = setting("source lines, instead of --data", "FILE", tasks=TRANSLATION)
     target: str | None = setting(
         "target lines, one for each line of --source", "FILE", tasks=TRANSLATION)
