@@ -8,7 +8,7 @@ ours trains. Both learn from the same pairs. Ours counts everything from the sta
 evaluations too; of Marian, only the training counts. Marian trains once with each of `--rates`
 after each of `--warmups`, and the best run is shown. `--steps` asks for the updates of an earlier
 run instead of minutes: its scores do not depend on the time, so several seeds can train side by
-side. Writes results/NAME.md, .json and .png, beside the sides of earlier runs.
+side. Writes results/NAME.md, .json and .svg, beside the sides of earlier runs.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import harness
 
+from docs import svg
 from training.run.run_folder import RunFolder
 
 SIDES = {"keras_tfmr": "keras_tfmr, its defaults", "marian": "Marian itself, of our size"}
@@ -139,7 +140,7 @@ def page(numbers, name):
             until = [row["bleu"] for row in run["rows"] if row["minutes"] <= mark * 1.02]
             cells.append(until[-1] if until and mark <= run["minutes"] else "–")
         rows.append([title_of(side), *cells])
-    text = f"{HOW}\n{harness.table(['minutes', *marks], rows)}\n![BLEU by minutes]({name}.png)\n"
+    text = f"{HOW}\n{harness.table(['minutes', *marks], rows)}\n![BLEU by minutes]({name}.svg)\n"
     if tested := {side: run for side, run in sides.items() if "test" in run}:
         names = list(next(iter(tested.values()))["test"])
         rows = [
@@ -157,7 +158,7 @@ def page(numbers, name):
 
 
 def draw(numbers, name):
-    """results/NAME.png"""
+    """results/NAME.svg"""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
@@ -171,7 +172,7 @@ def draw(numbers, name):
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.2)
     axes.legend(frameon=False)
-    figure.savefig(harness.RESULTS / f"{name}.png", dpi=120)
+    svg.save(figure, harness.RESULTS / f"{name}.svg", "BLEU by minutes of training")
 
 
 def main():

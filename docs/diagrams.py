@@ -1,16 +1,20 @@
-"""Draws the diagrams of a request and of nested layers: python docs/diagrams.py
+"""Draws the diagrams of a request and of nested layers: python -m docs.diagrams
 
-Writes docs/pictures/request.svg and nesting.svg. An SVG holds both palettes, and the reader's
-system chooses: light or dark. `docs/conf.py` puts it into the page, so ids begin with its name.
+Writes docs/pictures/request.svg and nesting.svg, and fits the texts of those that were drawn by
+hand. An SVG holds both palettes, and the reader's system chooses: light or dark. `docs/conf.py`
+puts it into the page, so ids begin with its name.
 """
 
 import html
 from pathlib import Path
 
+from docs.svg import fitted
+
 PICTURES = Path(__file__).parent / "pictures"
+BY_HAND = ("attention_steps", "encoder_layer", "functional_model", "rnnsearch", "transformer")
 # class: property, its colours in light and in dark
 PALETTE = {
-    "page": ("fill", "#fff", "#16181d"),
+    "page": ("fill", "#fff", "#141414"),
     "text": ("fill", "#112", "#eef"),
     "small": ("fill", "#556", "#aab"),
     "line": ("stroke", "#445", "#99a"),
@@ -76,7 +80,7 @@ class Drawing:
             "".join(f"#{self.name} .{kind}{{{row[0]}:{row[i]}}}" for kind, row in PALETTE.items())
             for i in (1, 2)
         )
-        return (
+        return fitted(
             f'<svg id="{self.name}" xmlns="http://www.w3.org/2000/svg" '
             f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
             'style="max-width:100%;height:auto" font-family="sans-serif" role="img">\n'
@@ -194,6 +198,9 @@ def main():
         path = PICTURES / f"{drawing.name}.svg"
         path.write_text(drawing.svg(), encoding="utf-8")
         print(path)
+    for name in BY_HAND:
+        path = PICTURES / f"{name}.svg"
+        path.write_text(fitted(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

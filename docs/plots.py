@@ -1,57 +1,34 @@
 """Draws the plots of the guides: a run, the learning rate, masks, the figures of sizing.
 
-    python docs/plots.py curves runs/phrasebook     # docs/pictures/curves.svg
-    python docs/plots.py schedule                   # docs/pictures/schedule.svg
-    python docs/plots.py masks                      # docs/pictures/masks.svg
-    python docs/plots.py sizing small               # docs/pictures/sizing.svg
+    python -m docs.plots curves runs/phrasebook     # docs/pictures/curves.svg
+    python -m docs.plots schedule                   # docs/pictures/schedule.svg
+    python -m docs.plots masks                      # docs/pictures/masks.svg
+    python -m docs.plots sizing small               # docs/pictures/sizing.svg
 
 `curves` reads the run's history.csv, `sizing` benchmarks/results/sizing.json, which
-benchmarks/sizing.py writes, the rows of one of its models. The colours are inverted for readers
-whose system is dark. `docs/conf.py` puts the SVG into the page, so its style is for it alone.
+benchmarks/sizing.py writes, the rows of one of its models.
 """
 
 import argparse
 import csv
-import html
-import io
 import json
-import re
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from docs import svg
 from keras_tfmr.plots import plot_curves
 from serving import load
 from training.run.optimizer import WarmupCosine
 from training.settings.recipes import SMALL
 
 ROOT = Path(__file__).resolve().parents[1]
-DARK = "@media (prefers-color-scheme: dark){#plot-NAME{filter:invert(.92) hue-rotate(180deg)}}"
 
 
 def save(figure, name, title):
-    """Writes docs/pictures/NAME.svg, its texts as text, in light and dark."""
-    plain, text = {"svg.fonttype": "none", "svg.hashsalt": name}, io.StringIO()
-    with matplotlib.rc_context(plain):
-        figure.savefig(
-            text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        )
-    _, _, drawn = text.getvalue().partition("<svg")
-    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
-    pixels = round(float(box[1]) * 4 / 3)  # 96 to the inch
-    head = (
-        f'<svg id="plot-{name}" xmlns="http://www.w3.org/2000/svg" '
-        f'xmlns:xlink="http://www.w3.org/1999/xlink" {box[0]} width="{pixels}" '
-        'style="max-width:100%;height:auto" role="img">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{DARK.replace('NAME', name)}</style>"
-    )
-    drawn = head + drawn[drawn.index(">") + 1 :].replace("*{", f"#plot-{name} *{{", 1)
-    drawn = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font: \1 sans-serif", drawn)
-    path = ROOT / "docs" / "pictures" / f"{name}.svg"
-    path.write_text(re.sub(r" +$", "", drawn, flags=re.MULTILINE), encoding="utf-8")
-    print(path)
+    svg.save(figure, ROOT / "docs" / "pictures" / f"{name}.svg", title)
 
 
 def curves(run):
