@@ -1,9 +1,9 @@
 """Exports of the TensorFlow that is installed, in the C++ session of TensorFlow Serving 2.20's."""
 
-import subprocess
 import sys
 
 import pytest
+from other_python import python_with
 from text_models import LINES, Plain, allow_int8, tiny_translator
 
 from keras_tfmr import Translator
@@ -17,22 +17,9 @@ PACKAGES = ("tensorflow-cpu", "tensorflow-text", "tensorflow-serving-api")
 @pytest.fixture(scope="module")
 def server_python(tmp_path_factory):
     """Python with the server's TensorFlow."""
-    from uv import find_uv_bin
-
-    folder = tmp_path_factory.mktemp("server")
-    (folder / "none.txt").write_text("tensorflow; python_version < '3'\n")  # -cpu is smaller
-    python = folder / "venv/bin/python"
-    new = [find_uv_bin(), "venv", "-q", "--python", sys.executable, folder / "venv"]
-    install = [find_uv_bin(), "pip", "install", "-q", "--python", python]
-    install += ["--override", folder / "none.txt", *(f"{name}==2.20.*" for name in PACKAGES)]
-    install += ["lazy_loader"]  # of keras_tfmr, whose check runs there
-    for command in (new, install):
-        subprocess.run(command, check=True, timeout=900)
-    said = subprocess.check_output(
-        [python, "-c", "import tensorflow; print(tensorflow.__version__)"]
-    )
-    assert said.startswith(b"2.20.")
-    return str(python)
+    needed = [f"{name}==2.20.*" for name in PACKAGES]
+    needed += ["lazy_loader"]  # of keras_tfmr, whose check runs there
+    return python_with(tmp_path_factory.mktemp("server"), *needed)
 
 
 @pytest.mark.needs("uv")
