@@ -1,11 +1,12 @@
-"""Compares exports with CTranslate2 on real sentences, from strings to strings.
+"""Compares exports with other engines on real sentences, from strings to strings.
 
     python benchmarks/decoding.py RUN --data validation.tsv --name small
 
 RUN is a finished run; the page keeps the models of other names. Latency is one sentence in a
 request, one request at a time; throughput is 32 sentences of similar length in a request, from one
-caller per core. Both engines have the run's weights. Needs ctranslate2 beside keras_tfmr. Writes
-results/decoding.md and .json.
+caller per core. All engines have the run's weights. `--peers` names the others, whose packages must
+be installed: CTranslate2, and `generate` of a MarianMTModel of transformers in float32, which takes
+post-norm models alone, such as those of `base`. Writes results/decoding.md and .json.
 
 With `--untrained base 60000`, a model of that size with random weights and as many subwords takes
 the place of the run's, and every translation has 12 tokens.
@@ -23,6 +24,7 @@ from pathlib import Path
 import harness
 
 DTYPES = ("float32", "int8")
+NAMES = {"ctranslate2": "CTranslate2", "transformers": "transformers"}
 HEADER = ["beams", "sentences in a request", "engine", "BLEU", "same as float32", "sentences/s",
           "ms a request", "threads", "our float32 / it", "our int8 / it"]  # fmt: skip
 TOKENS = 12  # of each translation by an untrained model
@@ -40,8 +42,10 @@ def one(engine, dtype, path, beams, rows, threads, texts, seconds, tokens):
     batches = [order[i : i + rows] for i in range(0, len(order), rows)]
     if engine == "keras_tfmr":
         translate = exported(path, *threads)
-    else:
+    elif engine == "ctranslate2":
         translate = ctranslate2(path, dtype, beams, *threads, *tokens)
+    else:
+        translate = transformers(path, beams, threads[0], *tokens)
     found = [None] * len(sources)
     for batch in batches:  # warms up
         for row, text in zip(batch, translate([sources[i] for i in batch]), strict=True):
@@ -117,6 +121,25 @@ def ctranslate2(path, dtype, beams, within, translators, least, most):
     return translate
 
 
+def transformers(path, beams, within, least, most):
+    """The same function, with MarianMTModel and its tokenizer."""
+    import torch
+    from transformers import MarianMTModel, MarianTokenizer
+
+    torch.set_num_threads(within)
+    model, tokenizer = (kind.from_pretrained(path) for kind in (MarianMTModel, MarianTokenizer))
+
+    def translate(texts):
+        ids = tokenizer(texts, return_tensors="pt", padding=True)
+        with torch.inference_mode():
+            found = model.generate(
+                **ids, num_beams=beams, min_new_tokens=least, max_new_tokens=most, max_length=None
+            )
+        return tokenizer.batch_decode(found, skip_special_tokens=True)
+
+    return translate
+
+
 def sides(args, run, folder, texts, beams, rows):
     """{side: {threads: function}} of one beam width and size of requests."""
 
@@ -137,12 +160,13 @@ def sides(args, run, folder, texts, beams, rows):
             words = ("--num_beams", beams, "--precision", dtype, "--output", to)
             harness.command("serving/export.py", run, *words)
         found[f"keras_tfmr {dtype}"] = settings(engine="keras_tfmr", dtype=dtype, path=to / "1")
-    to = folder / "ctranslate2"
-    if harness.installed("ctranslate2"):
+    for peer in args.peers:
+        to = folder / peer
         if not to.exists():
-            harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", to)
-        for dtype in args.dtypes:
-            found[f"CTranslate2 {dtype}"] = settings(engine="ctranslate2", dtype=dtype, path=to)
+            harness.command("serving/export.py", run, "--format", peer, "--output", to)
+        for dtype in args.dtypes if peer == "ctranslate2" else ["float32"]:
+            name = f"{NAMES[peer]} {dtype}"
+            found[name] = settings(engine=peer, dtype=dtype, path=to)
     return found
 
 
@@ -216,6 +240,7 @@ def main():
     add("--name", default="a model", help="of the model in the page")
     add("--untrained", nargs=2, metavar=("PRESET", "SUBWORDS"), help="a size, with random weights")
     add("--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="of the exports")
+    add("--peers", nargs="+", choices=NAMES, default=["ctranslate2"], help="other engines")
     add("--sentences", type=int, default=1000, help="at most")
     add("--beams", type=int, nargs="+", default=[1, 4], help="beam widths")
     add("--rows", type=int, nargs="+", choices=THREADS, default=list(THREADS),
@@ -226,7 +251,8 @@ def main():
         args.beams, args.seconds, args.sentences = [1], 0.0, 8
     elif not (args.run and args.data):
         parser.error("RUN and --data are needed")
-    numbers = harness.about("tensorflow", "keras", "ctranslate2")
+    args.peers = [peer for peer in args.peers if harness.installed(peer)]
+    numbers = harness.about("tensorflow", "keras", *args.peers)
     with tempfile.TemporaryDirectory() as folder:
         rows, numbers["sentences"] = measured(args, Path(folder))
     before = {} if args.quick else harness.kept("decoding")
