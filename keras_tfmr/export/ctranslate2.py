@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
-from keras_tfmr.export.other_engines import checked_config, tokens
+from keras_tfmr.export.other_engines import checked_config
 from keras_tfmr.models.transformer import embeddings_of
 from keras_tfmr.precision import to_numpy
 
@@ -88,7 +88,7 @@ def _spec(model, config, source_tokens, target_tokens, longest):
 
 def _tokens(tokenizer, size):
     """The name of every id, with made-up names for ids that only the model has."""
-    names = tokens(tokenizer)
+    names = tokenizer.names()
     return [*names, *(f"<unused {i}>" for i in range(len(names), size))]
 
 

@@ -10,7 +10,7 @@ from safetensors.numpy import save
 
 from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
-from keras_tfmr.export.other_engines import checked_config, tokens
+from keras_tfmr.export.other_engines import checked_config
 from keras_tfmr.precision import to_numpy
 from keras_tfmr.presets.marian_mt.folder import ACTIVATIONS, EPSILON, SECOND, VOCABULARY, WEIGHTS
 from keras_tfmr.presets.marian_mt.weights import halves, weights_of
@@ -66,7 +66,7 @@ def _texts(translator):
         "forced_eos_token_id": None,
     }
     vocabularies = {
-        side: {name: number for number, name in enumerate(tokens(tokenizer))}
+        side: {name: number for number, name in enumerate(tokenizer.names())}
         for side, tokenizer in translator.tokenizers.items()
     }
     files = {

@@ -1,14 +1,12 @@
-"""Shared by the formats of other engines: the check of a model, and the names of tokens."""
+"""Shared by the formats of other engines: the check of a model."""
 
 import dataclasses
 
 import keras
-import numpy as np
 
 from keras_tfmr.errors import ExportError
 from keras_tfmr.models import TransformerConfig, TranslationModel
 from keras_tfmr.precision import is_quantized
-from keras_tfmr.text.tokenizer import Tokenizer
 
 # The fields of a config that every format follows, whatever their values. Any other field must have
 # its default, unless the format follows it too: so a new one is refused until a format knows it.
@@ -49,9 +47,3 @@ def checked_config(model: keras.Model, name: str, *followed: str) -> Transformer
         if field.name not in known and value != field.default:
             raise ExportError(f"{name} has no counterpart of {field.name}={value!r}")
     return config
-
-
-def tokens(tokenizer: Tokenizer) -> list[str]:
-    """The name of every id of a tokenizer."""
-    names = tokenizer.pieces(np.arange(1, tokenizer.vocab_size)[None]).numpy()[0]
-    return ["<pad>", *(name.decode() for name in names)]

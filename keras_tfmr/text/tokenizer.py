@@ -209,6 +209,11 @@ class Tokenizer(tf.Module):
         flat = tf.reshape(tf.where(known, ids, self.unknown_id), [-1])
         return tf.where(known, tf.reshape(self._ops.id_to_string(flat), tf.shape(ids)), "")
 
+    def names(self) -> list[str]:
+        """The name of every id: "<pad>" for padding, else as in `pieces`."""
+        names = self.pieces(np.arange(1, self.vocab_size)[None]).numpy()[0]
+        return [SPECIALS[self.pad_id], *(name.decode() for name in names)]
+
     def encode_lines(self, lines: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encodes lines outside the graph, to the same ids as `encode`.
 

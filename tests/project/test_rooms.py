@@ -18,7 +18,7 @@ training.command training.phrasebook training.scores serving.devserver serving.d
 keras_tfmr.text_models
 keras_tfmr.export
 keras_tfmr.presets keras_tfmr.client
-keras_tfmr.signatures
+keras_tfmr.shortlist keras_tfmr.signatures
 keras_tfmr.finished keras_tfmr.recurrent
 keras_tfmr.models keras_tfmr.text
 keras_tfmr.decoding keras_tfmr.metrics keras_tfmr.precision
