@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_tfmr.compat import flatten_layers
+from keras_tfmr.compat import flatten_layers, weights_made_trainable
 
 PRECISIONS = ("float32", "bfloat16")
 
@@ -35,33 +35,57 @@ def with_precision(model, precision):
 
 def copy_of(model, precision, merge_lora=True):
     """A copy of a model in a dtype policy, with weights of its own and LoRA merged into them."""
+    pairs = []
 
-    def layer_copy(layer):
-        return type(layer).from_config(in_policy(layer.get_config(), precision, merge_lora))
+    def cloned(layer):
+        if not isinstance(layer, keras.layers.Layer):
+            return layer  # an operation, which has no weights
+        pairs.append((layer, without_weights(layer, precision, merge_lora)))
+        return pairs[-1][1]
 
-    copy = keras.models.clone_model(model, clone_function=layer_copy)
+    copy = keras.models.clone_model(model, clone_function=cloned)
     if type(copy) is not type(model):  # a model of keras_tfmr.recurrent, which is built from sizes
-        copy = type(model).from_config(in_policy(model.get_config(), precision, merge_lora))
+        copy = without_weights(model, precision, merge_lora)
+        pairs = [(model, copy)]
     if hasattr(model, "config"):
         copy.config = model.config
-    values = merged_weights(model) if merge_lora else {w.path: to_numpy(w) for w in model.weights}
-    for weight in copy.weights:
-        weight.assign(values[weight.path])
+    copy_weights(pairs, merge_lora)
     return copy
 
 
+def without_weights(layer, precision, merge_lora=True):
+    """A layer of the same config in a dtype policy, not built yet; without LoRA if it is merged."""
+    return type(layer).from_config(in_policy(layer.get_config(), precision, merge_lora))
+
+
 def in_policy(config, precision, merge_lora):
-    """The config of a layer, and of those in it, with a dtype policy; without LoRA if merged."""
-    lora = ("lora_rank", "lora_alpha") if merge_lora else ()
-    config = {key: value for key, value in config.items() if key not in lora}
-    for key, value in config.items():
-        if key == "inside":  # what was changed of layers inside this one, by their names
-            config[key] = {
-                name: in_policy(change, precision, merge_lora) for name, change in value.items()
-            }
-        elif isinstance(value, dict) and isinstance(value.get("config"), dict):  # another layer
-            config[key] = {**value, "config": in_policy(value["config"], precision, merge_lora)}
-    return {**config, "dtype": precision} if "dtype" in config else config
+    """A config with another dtype policy wherever it states one; without LoRA if it is merged."""
+    if isinstance(config, list):
+        return [in_policy(each, precision, merge_lora) for each in config]
+    if not isinstance(config, dict):
+        return config
+    left_out = ("lora_rank", "lora_alpha") if merge_lora else ()
+    copy = {
+        key: in_policy(value, precision, merge_lora)
+        for key, value in config.items()
+        if key not in left_out
+    }
+    if isinstance(config.get("dtype"), dict):  # a string is the dtype of an input or of a cast
+        copy["dtype"] = precision
+    return copy
+
+
+def copy_weights(pairs, merge_lora=True):
+    """Gives copies the weights of their layers: those of each layer have one order, not one path.
+
+    Args:
+        pairs: Layers, each with its copy, which is built.
+        merge_lora: Whether the copies are without LoRA, which is merged into their weights.
+    """
+    for layer, copy in pairs:
+        values = merged_weights(layer) if merge_lora else map(to_numpy, layer.weights)
+        for weight, value in zip(copy.weights, values, strict=True):
+            weight.assign(value)
 
 
 def precision_of(model):
@@ -70,8 +94,14 @@ def precision_of(model):
         return model.precision
     if is_quantized(model):
         return "int8"
-    policies = {layer.dtype_policy.name for layer in model.layers if layer.weights}
+    policies = {policy.name for policy in policies_of(model)}
     return policies.pop() if len(policies) == 1 else "mixed"
+
+
+def policies_of(model):
+    """The dtype policies of the layers that have weights, also of those in other models."""
+    layers = [layer for layer in flatten_layers(model) if not isinstance(layer, keras.Model)]
+    return [layer.dtype_policy for layer in layers if layer.weights]
 
 
 def is_quantized(model):
@@ -80,23 +110,25 @@ def is_quantized(model):
 
 
 def merged_weights(model):
-    """{path: float32 array} of the weights of a model in their order, with LoRA merged into them.
+    """The weights of a model in their order, as float32 arrays, with LoRA merged into them.
 
-    It has no entries of LoRA's own weights.
+    LoRA's own weights are not among them.
     """
-    weights = {weight.path: weight for weight in model.weights}
+    merged, left_out = {}, set()
     for layer in flatten_layers(model):
         if not getattr(layer, "lora_enabled", False):
             continue
         if isinstance(layer, keras.layers.Embedding):
-            merged, own = layer.embeddings, (layer.lora_embeddings_a, layer.lora_embeddings_b)
-            weights[f"{layer.path}/embeddings"] = merged  # by Keras
+            own, replaced = (layer.lora_embeddings_a, layer.lora_embeddings_b), "embeddings"
+            value = layer.embeddings  # merged by Keras
         else:
-            merged, own = layer.kernel, (layer.lora_kernel_a, layer.lora_kernel_b)
-            weights[f"{layer.path}/kernel"] = merged
-        for weight in own:
-            del weights[weight.path]
-    return {path: to_numpy(weight) for path, weight in weights.items()}
+            own, replaced = (layer.lora_kernel_a, layer.lora_kernel_b), "kernel"
+            value = layer.kernel
+        left_out.update(map(id, own))
+        [weight] = [each for each in weights_made_trainable(layer) if each.name == replaced]
+        merged[id(weight)] = value
+    kept = [weight for weight in model.weights if id(weight) not in left_out]
+    return [to_numpy(merged.get(id(weight), weight)) for weight in kept]
 
 
 def to_numpy(weight):

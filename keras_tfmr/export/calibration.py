@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from keras_tfmr.errors import ExportError
-from keras_tfmr.finished import int8_errors
+from keras_tfmr.finished.int8 import share_of_int8
 from keras_tfmr.text.sentences import list_of
 from keras_tfmr.text.strings import Text, checked_texts
 
 _FOLDER = importlib.resources.files("keras_tfmr.export") / "sentences"
 MOST_TEXTS = 256
 MOST_NATS = 0.1  # a token; a trained translator's log-probabilities move by a tenth of it
-BLAMED = 64  # texts that the layer to blame is found with
 
 
 def texts_for(text_model: Any, texts: Iterable[Text] | None) -> list[Text]:
@@ -37,13 +36,13 @@ def measured(exact, rounded, texts):
 
     Returns:
         {"texts": their number, "nats_per_token": the mean difference of the log-probability of a
-        token, "same": how many translations are the same}; of a `Completer`, without the last.
+        token, "same": how many translations are the same, "int8_share": the share of the weights
+        that are integers}; of a `Completer`, without "same".
 
     Raises:
-        ExportError: If the log-probabilities differ by more than `MOST_NATS`; it names the layer to
-            blame.
+        ExportError: If the log-probabilities differ by more than `MOST_NATS`.
     """
-    facts = {"texts": len(texts)}
+    facts = {"texts": len(texts), "int8_share": round(share_of_int8(rounded.model), 3)}
     if "translate" in exact.declared:
         texts = exact.source_tokenizer.tagged(texts)
         translations = exact.translate(texts)
@@ -57,16 +56,9 @@ def measured(exact, rounded, texts):
     if not facts["nats_per_token"] <= MOST_NATS:
         raise ExportError(
             f"In int8, the log-probability of a token differs by {facts['nats_per_token']} nats "
-            f"from float32, on the mean of {len(texts)} texts (at most {MOST_NATS} is expected): "
-            f"{_blamed(exact, texts)}. Calibrate with a few hundred texts like those of real "
-            "requests (`texts`, --calibrate FILE), or export in bfloat16. Weights that were never "
-            "trained stray further than those of a trained model"
+            f"from float32, on the mean of {len(texts)} texts. Expected: at most {MOST_NATS}. "
+            "Calibrate with a few hundred texts like those of real requests (`texts`, --calibrate "
+            "FILE), or export in bfloat16. Weights that were never trained stray further than "
+            "those of a trained model"
         )
     return facts
-
-
-def _blamed(exact, texts):
-    """Which products in int8 move the model most, each alone: a clause."""
-    errors = int8_errors(exact.model, exact.calibration_inputs(texts[:BLAMED]))
-    worst = [f"{path} by {nats:.3f} nats" for path, nats in [*errors.items()][:3]]
-    return f"alone in int8, each of these layers moves it: {', '.join(worst)}"

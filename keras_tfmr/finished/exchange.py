@@ -22,7 +22,7 @@ from keras_tfmr.layers.dense import Dense
 from keras_tfmr.layers.options import WeightOptions
 from keras_tfmr.models.next_token_model import NextTokenModel
 from keras_tfmr.models.stepping import as_plain_model, calls_of, is_reversed
-from keras_tfmr.precision import in_policy, merged_weights
+from keras_tfmr.precision import copy_weights, without_weights
 
 DTYPES = ("float32", "bfloat16", "float16")
 # The options that finished layers know, of each kind of layer. A layer with another one stays.
@@ -142,39 +142,33 @@ def finished(model, kind):
         kind: The `Kind`.
 
     Returns:
-        The copy, of the class of the model, and the layers of the model that were exchanged.
+        The copy, of the class of the model, and {layer of the model that stays: why}.
     """
     _, outputs_of_graph, calls = calls_of(model)
-    exchanged, copies = [], []
+    copies, reasons = [], {}
 
     def exchange(layer):
-        own_calls = [call for call in calls if call.operation is layer]
-        if why_not_exchanged(layer, own_calls) is None:
-            exchanged.append(layer)
-            return EXCHANGES[type(layer)].finish(kind, layer, own_calls)
         if not isinstance(layer, keras.layers.Layer):
             return layer  # an operation, which has no weights
-        copies.append(
-            (
-                layer,
-                type(layer).from_config(in_policy(layer.get_config(), kind.dtype, merge_lora=True)),
-            )
-        )
+        own_calls = [call for call in calls if call.operation is layer]
+        reason = why_not_exchanged(layer, own_calls)
+        if reason is None:
+            return EXCHANGES[type(layer)].finish(kind, layer, own_calls)
+        reasons[layer] = reason
+        copies.append((layer, without_weights(layer, kind.dtype)))
         return copies[-1][1]
 
     graph = keras.models.clone_model(
         as_plain_model(model), clone_function=exchange, call_function=called
     )
-    for layer, copy in copies:
-        for weight, value in zip(copy.weights, merged_weights(layer).values(), strict=True):
-            weight.assign(value)
+    copy_weights(copies)
     outputs = keras.tree.pack_sequence_as(model.output, graph.outputs)
     copy = type(model)(graph.input, outputs, name=model.name)
     copy.trainable = False
     copy.precision = kind.precision
     if isinstance(copy, NextTokenModel):
         copy.bounded = is_bounded(outputs_of_graph[model.logits_place], calls)
-    return copy, exchanged
+    return copy, reasons
 
 
 LEAST_OVERFLOW = 64.0  # of a logit whose exp() could overflow in a sum over a vocabulary
@@ -234,7 +228,7 @@ def is_given(name, value):
 def why_not_exchanged(layer, calls):
     """Why a layer stays as it is; None if it can be exchanged."""
     if type(layer) not in EXCHANGES:
-        return "it is of another class"
+        return f"it is a {type(layer).__name__}, which has no finished form"
     exchange, config = EXCHANGES[type(layer)], layer.get_config()
     if unknown := set(config) - exchange.options:
         return f"it has the options {sorted(unknown)}"

@@ -4,14 +4,14 @@ TensorFlow's op `_QuantizedMatMul` multiplies integers with oneDNN and keeps the
 own layout. Builds of TensorFlow for Linux on x86-64 have it. Inputs are rounded to 0…255 and
 weights to −63…63, one scale for each column. A processor without VNNI adds two products in 16 bits,
 and 2 · 255 · 63 still fits, so that every processor gives right answers. The range of a product's
-inputs is found with examples, which leaves two operations for it. Without examples, each row of
-inputs has a range of its own, in eight operations.
+inputs is found with examples, which leaves two operations for it.
 
 Reference: Kim et al. 2019, From Research to Production and Back: Ludicrously Fast Neural Machine
 Translation (aclanthology.org/D19-5632).
 """
 
 import functools
+import math
 import platform
 
 import keras
@@ -24,7 +24,6 @@ from keras_tfmr.finished.parts import Kind, Part, Product, Table
 
 INPUT_STEPS = 255
 WEIGHT_STEPS = 63
-MIDDLE = 128  # the integer for 0, if a row has a range of its own
 LEAST_WEIGHTS = 2**15  # a product with fewer takes as long in float32
 
 
@@ -38,9 +37,7 @@ def rounded(ranges):
     def product(place, kernel, bias, then=None, float32_sum=False):
         if not is_large(kernel):
             return Product(place, kernel, bias, then, float32_sum)
-        if place in ranges:
-            return Int8Product(place, kernel, bias, then, ranges[place])
-        return RowInt8Product(place, kernel, bias, then)
+        return Int8Product(place, kernel, bias, then, ranges[place])
 
     return Kind("int8", "float32", product, Int8Table)
 
@@ -56,20 +53,15 @@ def observing(ranges):
     return Kind("float32", "float32", product, Table)
 
 
-def rounded_at(chosen, input_range):
-    """The `Kind` in float32 except for one product, to find out how far that moves a model."""
-
-    def product(place, kernel, bias, then=None, float32_sum=False):
-        if place == chosen:
-            return Int8Product(place, kernel, bias, then, input_range)
-        return Product(place, kernel, bias, then, float32_sum)
-
-    return Kind("float32", "float32", product, Table)
+def is_large(weight):
+    """Whether int8 makes a product with a weight faster, if it is a matrix or has more axes."""
+    return len(weight.shape) > 1 and math.prod(weight.shape) >= LEAST_WEIGHTS
 
 
-def is_large(kernel):
-    """Whether int8 makes a product faster."""
-    return kernel.shape[0] * kernel.shape[1] >= LEAST_WEIGHTS
+def share_of_int8(model):
+    """The share of a finished model's weights that are integers, from 0 to 1."""
+    sizes = [(weight.dtype, math.prod(weight.shape)) for weight in model.weights]
+    return sum(size for dtype, size in sizes if dtype == "int8") / sum(size for _, size in sizes)
 
 
 class ObservedProduct(Product):
@@ -95,16 +87,12 @@ def widen(ranges, place, low, high):
     ranges[place] = min(least, low), max(greatest, high)
 
 
-class IntegerProduct(Part):
-    """The base of products of integers, which differ in how inputs are rounded.
+class Int8Product(Part):
+    """x W + b, and a function of the sum, in integers.
 
     Args:
-        place: The path of its layer in the model.
-        kernel: Tensor `[width, units]`.
-        then: A function of the sum, or None.
-        step: The difference between two neighbouring inputs.
-        zero: The integer that stands for the input 0.
-        bias: Array `[units]`.
+        place, kernel, bias, then: As for `Product`.
+        input_range: The smallest and the largest input; others are clipped.
 
     Call arguments:
         x: Tensor `[rows, width]`.
@@ -112,14 +100,18 @@ class IntegerProduct(Part):
 
     position_wise = True
 
-    def __init__(self, place, kernel, then, step, zero, bias=0.0):
+    def __init__(self, place, kernel, bias, then, input_range):
         super().__init__()
-        self.then, self.input_step, self.zero = then, step, zero
+        self.then = then
+        low, high = input_range
+        self.step = max(high - low, 1e-30) / INPUT_STEPS  # between two neighbouring inputs
+        self.zero = round(-low / self.step)  # the integer that stands for the input 0
         kernel = np.asarray(ops.convert_to_numpy(kernel), "float64")
         scale = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / WEIGHT_STEPS  # [units]
         kernel = np.round(kernel / scale)
         # What the integer for 0 adds to each column is taken off again with the bias.
-        offset = -step * zero * scale * kernel.sum(axis=0) + bias
+        offset = -self.step * self.zero * scale * kernel.sum(axis=0)
+        offset = offset if bias is None else offset + ops.convert_to_numpy(bias)
         self.kernel = self.hold(kernel, "int8")
         self.column_range = self.hold(scale * 127)  # as the op wants it: the value of 127
         self.offset = self.hold(offset)
@@ -134,40 +126,11 @@ class IntegerProduct(Part):
 
     def multiplied(self, x):
         """The function of the sum, float32 `[rows, units]`, in a graph."""
-        raise NotImplementedError
-
-    def sums(self, x, relu=False):
-        """quint8 `[rows, width]` → float32 `[rows, units]`, with the offset."""
-        kernel = tf.bitcast(
-            tf.convert_to_tensor(self.kernel), tf.qint8
-        )  # which no variable can have
-        greatest = tf.constant(self.input_step * INPUT_STEPS, tf.float32)
-        offset, column_range = map(tf.convert_to_tensor, (self.offset, self.column_range))
-        y = compat.quantized_matmul(x, kernel, offset, greatest, column_range, relu)
-        y.set_shape([None, self.kernel.shape[1]])
-        return y
-
-
-class Int8Product(IntegerProduct):
-    """x W + b, and a function of the sum, in integers; the range of x is known.
-
-    Args:
-        place, kernel, bias, then: As for `Product`.
-        input_range: The smallest and the largest input; others are clipped.
-    """
-
-    def __init__(self, place, kernel, bias, then, input_range):
-        low, high = input_range
-        step = max(high - low, 1e-30) / INPUT_STEPS
-        bias = 0.0 if bias is None else ops.convert_to_numpy(bias)
-        super().__init__(place, kernel, then, step, round(-low / step), bias)
-
-    def multiplied(self, x):
         # The raw op, because tf.quantization.quantize warns of its own deprecation.
         integers, _, _ = tf.raw_ops.QuantizeV2(
             input=x,
-            min_range=-self.zero * self.input_step,
-            max_range=(INPUT_STEPS - self.zero) * self.input_step,
+            min_range=-self.zero * self.step,
+            max_range=(INPUT_STEPS - self.zero) * self.step,
             T=tf.quint8,
         )
         if self.then is keras.activations.relu:
@@ -175,25 +138,16 @@ class Int8Product(IntegerProduct):
         y = self.sums(integers)
         return y if self.then is None else self.then(y)
 
-
-class RowInt8Product(IntegerProduct):
-    """Like `Int8Product`, but with a range for each row of x.
-
-    Args:
-        place, kernel, bias, then: As for `Product`.
-    """
-
-    def __init__(self, place, kernel, bias, then):
-        super().__init__(place, kernel, then, step=1.0, zero=MIDDLE)
-        self.bias = self.hold(bias)
-
-    def multiplied(self, x):
-        greatest = tf.reduce_max(tf.abs(x), axis=-1, keepdims=True)
-        step = tf.maximum(greatest, 1e-30) * (1 / (MIDDLE - 1))  # [rows, 1]
-        integers = tf.cast(x / step + (MIDDLE + 0.5), tf.uint8)  # truncates the fraction
-        y = self.sums(tf.bitcast(integers, tf.quint8)) * step
-        y = y if self.bias is None else y + self.bias
-        return y if self.then is None else self.then(y)
+    def sums(self, x, relu=False):
+        """quint8 `[rows, width]` → float32 `[rows, units]`, with the offset."""
+        kernel = tf.bitcast(
+            tf.convert_to_tensor(self.kernel), tf.qint8
+        )  # which no variable can have
+        greatest = tf.constant(self.step * INPUT_STEPS, tf.float32)
+        offset, column_range = map(tf.convert_to_tensor, (self.offset, self.column_range))
+        y = compat.quantized_matmul(x, kernel, offset, greatest, column_range, relu)
+        y.set_shape([None, self.kernel.shape[1]])
+        return y
 
 
 class Int8Table(Part):
@@ -216,7 +170,7 @@ class Int8Table(Part):
 @functools.cache
 def check_int8():
     """Raises a RuntimeError if this TensorFlow does not multiply in int8."""
-    product = RowInt8Product("", tf.ones([3, 2]), None, None)
+    product = Int8Product("", tf.ones([3, 2]), None, None, (0.0, 1.0))
     try:
         product(np.ones((1, 3), "float32"))
     except (ValueError, RuntimeError, tf.errors.OpError) as error:

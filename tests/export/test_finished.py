@@ -59,6 +59,7 @@ def test_a_copy_has_the_same_outputs_for_every_option(name, kind):
 
 
 @pytest.mark.ci
+@pytest.mark.filterwarnings("ignore:int8 leaves layers")
 @pytest.mark.parametrize("name", COMPOSED)
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_a_model_of_ones_own_in_another_precision(name, precision, monkeypatch):
@@ -175,8 +176,8 @@ def test_a_layer_that_is_not_known_stays_as_it_is(case, monkeypatch):
         monkeypatch.setitem(
             exchange.EXCHANGES, Decoder, known._replace(options=known.options - {"gated"})
         )
-    copy, exchanged = exchange.finished(model, exact("float32"))
-    assert {layer.name for layer in exchanged} == {"embedding", "encoder"}
+    copy, reasons = exchange.finished(model, exact("float32"))
+    assert {layer.name for layer in reasons} == {"decoder"}
     check_same(model, copy, atol=1e-5)
 
 
