@@ -41,6 +41,8 @@ def check_writable(path: pathlib.Path, is_folder: bool = False) -> None:
         reason = errno.ENOTDIR
     elif not is_folder and path.is_dir():
         reason = errno.EISDIR
+    elif os.statvfs(above).f_flag & os.ST_RDONLY:
+        reason = errno.EROFS
     elif not os.access(above, os.W_OK | os.X_OK):
         reason = errno.EACCES
     else:

@@ -17,6 +17,8 @@ import signal
 import sys
 from pathlib import Path
 
+from keras_tfmr._files import check_folder
+
 # Options that are keyword arguments of `from_preset`.
 OF_PRESET = (
     "num_beams", "num_return_sequences", "length_penalty", "max_length", "max_length_ratio",
@@ -113,6 +115,8 @@ def export(options):
     given = {name: value for name in OF_PRESET if (value := vars(options)[name]) is not None}
     if options.protect == ["none"]:
         given["protect"] = []
+    output = options.output or Path(options.preset, options.format)
+    check_folder(output)
     texts = options.calibrate and lines_of(options.calibrate)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Here, because it imports TensorFlow: --help and wrong arguments are answered at once.
@@ -120,7 +124,7 @@ def export(options):
 
     text_model = load_text_model(options.preset, options.weights or True, **given)
     return text_model.export(
-        options.output or Path(options.preset, options.format),
+        output,
         format=options.format,
         precision=options.precision,
         texts=texts,

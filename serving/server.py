@@ -15,7 +15,6 @@ not start, 2 wrong arguments.
 
 import argparse
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
 import os
@@ -29,10 +28,10 @@ import threading
 
 from aiohttp import web
 
-from keras_tfmr.compat import usable_cores
+from serving.arguments import port
 
 MAX_REQUEST_BYTES = 64 << 20
-REST_TIMEOUT = 30  # seconds that a run for REST may take; callers over gRPC have their own limit
+REST_TIMEOUT = 30  # seconds of a request over REST, the wait included; gRPC's callers set theirs
 POLL = 1  # seconds between looks for another version
 GRACE = 30  # seconds in which requests can finish after a signal: as long as they may take
 
@@ -50,12 +49,15 @@ def parse_arguments(arguments=None):
         help="name of the model in requests (default: default)")
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1",
         help="address to listen on; 0.0.0.0 opens the server to the network (default: 127.0.0.1)")
-    parser.add_argument("--port", metavar="N", type=int, default=8500,
+    parser.add_argument("--port", metavar="N", type=port, default=8500,
         help="gRPC port; 0 for any free one (default: 8500)")
-    parser.add_argument("--rest_api_port", metavar="N", type=int, default=8501,
+    parser.add_argument("--rest_api_port", metavar="N", type=port, default=8501,
         help="REST port; 0 for any free one (default: 8501)")
     # fmt: on
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.port == options.rest_api_port != 0:
+        parser.error(f"--port and --rest_api_port must differ. Received: {options.port} twice")
+    return options
 
 
 def main(arguments=None):
@@ -94,6 +96,12 @@ def reserved(host, port):
     return own
 
 
+def address_of(host, reserved):
+    """HOST:PORT, with brackets around an address of IPv6."""
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{reserved.getsockname()[1]}"
+
+
 def serve(options, base_path, rpc_port, rest_port):
     """Loads the newest version, then serves until a signal; returns the exit status."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -115,35 +123,33 @@ def serve(options, base_path, rpc_port, rest_port):
 async def listen(versions, host, rpc_port, rest_port):
     """Answers requests at reserved ports, and follows the versions, until a signal; returns 0."""
     from serving.devserver import grpc_api, rest_api
+    from serving.devserver.workers import Workers
 
-    pool = concurrent.futures.ThreadPoolExecutor(usable_cores())  # of both protocols
-    rpc = grpc_api.server_of(versions, pool, MAX_REQUEST_BYTES)
-    port = rpc_port.getsockname()[1]
+    workers = Workers()  # of both protocols
+    rpc = grpc_api.server_of(versions, workers, MAX_REQUEST_BYTES)
+    address = address_of(host, rpc_port)
     rpc_port.close()  # gRPC takes no sockets
-    rpc.add_insecure_port(f"{host}:{port}")
-    rpc.start()
-    app = rest_api.RestApi(versions, pool, REST_TIMEOUT).application(MAX_REQUEST_BYTES)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE)
+    rpc.add_insecure_port(address)
+    await rpc.start()
+    app = rest_api.RestApi(versions, workers, REST_TIMEOUT).application(MAX_REQUEST_BYTES)
+    options = {"access_log": None, "shutdown_timeout": GRACE, "handler_cancellation": True}
+    runner = web.AppRunner(app, **options)
     await runner.setup()
     await web.SockSite(runner, rest_port).start()
     threading.Thread(target=versions.watch, args=(POLL,), daemon=True).start()
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    rest = f"http://{host}:{rest_port.getsockname()[1]}/v1/models/{versions.name}"
-    print(f"gRPC on {host}:{port}, REST on {rest}", flush=True)
+    rest = f"http://{address_of(host, rest_port)}/v1/models/{versions.name}"
+    print(f"gRPC on {address}, REST on {rest}", flush=True)
     await stop.wait()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)  # a second one ends the process
-    rpc.stop(GRACE)
-    await runner.cleanup()
-    rpc.wait_for_termination(GRACE)
+    await asyncio.gather(rpc.stop(GRACE), runner.cleanup())
     return 0
 
 
 if __name__ == "__main__":
-    # TensorFlow imports Keras, which a server has no use for: it takes a second and 100 MB.
-    sys.modules["keras"] = None
     # As Ctrl-C is, an exception, which ends the export and removes the temporary folder.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:

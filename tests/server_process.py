@@ -36,12 +36,12 @@ class ServerProcess:
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
-    def http(self, path, body=None):
+    def http(self, path, body=None, timeout=60):
         """GET, or POST of a JSON document or bytes: (status, JSON)."""
         method = "GET" if body is None else "POST"
         content = body if body is None or isinstance(body, bytes) else json.dumps(body)
         url = f"http://127.0.0.1:{self.rest_port}{path}"
-        answer = httpx.request(method, url, content=content, timeout=60)
+        answer = httpx.request(method, url, content=content, timeout=timeout)
         return answer.status_code, answer.json()
 
     def __enter__(self):

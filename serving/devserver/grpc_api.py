@@ -1,5 +1,7 @@
 """The gRPC API: Predict and GetModelStatus. The other methods answer UNIMPLEMENTED."""
 
+import time
+
 import grpc
 import tensorflow as tf
 from tensorflow_serving.apis import get_model_status_pb2 as status_pb2
@@ -10,40 +12,39 @@ from tensorflow_serving.apis import prediction_service_pb2_grpc as prediction_se
 from .inputs import from_proto
 from .session import code_and_text, signature_of
 
-# Without a deadline, gRPC says 292 years: more milliseconds than TensorFlow counts.
-MOST_SECONDS = 24 * 60 * 60
+MOST_SECONDS = 24 * 60 * 60  # of a request without a deadline
 
 
 class GrpcApi(prediction_service.PredictionServiceServicer, model_service.ModelServiceServicer):
-    """Answers both services with the versions of a model."""
+    """Answers both services with the versions of a model, in the threads of `Workers`."""
 
-    def __init__(self, versions):
-        self._versions = versions
+    def __init__(self, versions, workers):
+        self._versions, self._workers = versions, workers
 
-    def Predict(self, request, context):  # noqa: N802
+    async def Predict(self, request, context):  # noqa: N802
+        seconds = context.time_remaining()
+        seconds = MOST_SECONDS if seconds is None else min(seconds, MOST_SECONDS)
         try:
-            timeout = min(context.time_remaining(), MOST_SECONDS)
-            return predicted(self._versions, request, timeout)
+            return await self._workers.run(seconds, predicted, self._versions, request)
         except Exception as error:
-            context.abort(*code_and_text(error))
+            await context.abort(*code_and_text(error))
 
-    def GetModelStatus(self, request, context):  # noqa: N802
+    async def GetModelStatus(self, request, context):  # noqa: N802
         try:
             listed = self._versions.listed(*model_and_version(request.model_spec))
         except Exception as error:
-            context.abort(*code_and_text(error))
+            await context.abort(*code_and_text(error))
         answer = status_pb2.GetModelStatusResponse()
         for version in listed:
             state = status_pb2.ModelVersionStatus.State.Value(version.state)
             status = answer.model_version_status.add(version=version.number, state=state).status
-            if version.error:
-                code, status.error_message = code_and_text(version.error)
-                status.error_code = code.value[0]
+            code, status.error_message = version.status
+            status.error_code = code.value[0]
         return answer
 
 
-def predicted(versions, request, timeout):
-    """The PredictResponse to a PredictRequest, within `timeout` seconds."""
+def predicted(versions, request, deadline):
+    """The PredictResponse to a PredictRequest."""
     model, asked = model_and_version(request.model_spec)
     number, session = versions.serving(model, asked)
     name = request.model_spec.signature_name or "serving_default"
@@ -55,7 +56,8 @@ def predicted(versions, request, timeout):
         raise ValueError(f"{name} has the outputs {sorted(signature.outputs)}. Received: {unknown}")
     infos = signature.inputs
     inputs = {key: from_proto(key, request.inputs[key], infos[key]) for key in infos}
-    outputs = session.run(name, inputs, [*request.output_filter] or None, timeout)
+    seconds = deadline - time.monotonic()
+    outputs = session.run(name, inputs, [*request.output_filter] or None, seconds)
     answer = predict_pb2.PredictResponse()
     for key, array in outputs.items():
         answer.outputs[key].CopyFrom(tf.make_tensor_proto(array))
@@ -71,13 +73,13 @@ def model_and_version(spec):
     return spec.name, spec.version.value if spec.HasField("version") else None
 
 
-def server_of(versions, pool, max_request_bytes):
+def server_of(versions, workers, max_request_bytes):
     """The server of gRPC, which refuses larger requests."""
     options = [
         ("grpc.max_receive_message_length", max_request_bytes),
         ("grpc.so_reuseport", 0),  # two servers on one port would share its calls
     ]
-    server, api = grpc.server(pool, options=options), GrpcApi(versions)
+    server, api = grpc.aio.server(options=options), GrpcApi(versions, workers)
     prediction_service.add_PredictionServiceServicer_to_server(api, server)
     model_service.add_ModelServiceServicer_to_server(api, server)
     return server

@@ -21,6 +21,7 @@ def load(path):
         for request in warmup.read(path):
             warmup.replay(session, request)
     except ValueError as error:
+        session.close()
         raise tf.errors.FailedPreconditionError(None, None, str(error)) from error
     return session
 

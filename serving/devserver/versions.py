@@ -5,24 +5,28 @@ import logging
 import pathlib
 import time
 
+import grpc
 import tensorflow as tf
 
 from keras_tfmr.export.saved_session import first_lines
+
+from .session import code_and_text
 
 log = logging.getLogger("devserver")
 
 
 @dataclasses.dataclass
 class Version:
-    """One version: its number and state, its `SavedSession` while it serves, why it failed.
+    """One version: its number and state, and its `SavedSession` while it serves.
 
-    `files` are those that it was loaded from: see `files_of`.
+    `status` is a gRPC code and a text: why it failed, not the exception, which would keep the
+    session. `files` are those that it was loaded from: see `files_of`.
     """
 
     number: int
     state: str = "LOADING"  # "AVAILABLE", "END": as TensorFlow Serving reports them
     session: object = None
-    error: Exception | None = None
+    status: tuple = (grpc.StatusCode.OK, "")
     files: object = None
 
 
@@ -53,14 +57,15 @@ class Versions:
             raise tf.errors.NotFoundError(None, None, text)
         number = max(folders)
         version = self._versions.setdefault(number, Version(number))
-        if version.session or (version.error and version.files == files_of(folders[number])):
+        failed = version.status[0] != grpc.StatusCode.OK
+        if version.session or (failed and version.files == files_of(folders[number])):
             return
-        version.state, version.error = "LOADING", None
+        version.state, version.status = "LOADING", (grpc.StatusCode.OK, "")
         version.files = files_of(folders[number])
         try:
             version.session = self._load(folders[number])
         except Exception as error:
-            version.state, version.error = "END", error
+            version.state, version.status = "END", code_and_text(error)
             raise
         version.state = "AVAILABLE"
         log.info("Serving version %d of %s", number, self.name)

@@ -1,15 +1,20 @@
 """The development server over gRPC, by the official stubs, and over REST; its versions."""
 
+import asyncio
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import types
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+import httpx
 import numpy as np
 import psutil
 import pytest
@@ -27,6 +32,7 @@ from serving import server as command
 from serving.devserver import rest_api
 from serving.devserver.session import load
 from serving.devserver.versions import Versions
+from serving.devserver.workers import WAITING, Workers
 
 MODEL = "/v1/models/default"
 PREDICT = f"{MODEL}:predict"
@@ -98,6 +104,9 @@ WRONG_OVER_REST = [
     (PREDICT, [1], 400, "Expected an object"),
     (PREDICT, {"inputs": ["a"], "instances": ["a"]}, 400, "either"),
     (PREDICT, {"instances": "a"}, 400, "list of rows"),
+    (PREDICT, {"instances": []}, 400, "one at least"),
+    (PREDICT, {"instances": [1.5], "signature_name": "total"}, 400, "value for each row"),
+    (PREDICT, {"inputs": ["a"], "signature_name": 1}, 400, "Received: 1"),
     (PREDICT, {"instances": [{"other": "a"}]}, 400, "['text']. Received: {'other'"),
     (PREDICT, {"inputs": [1]}, 400, "text: expected string. Received: 1"),
     (PREDICT, {"inputs": [["a"], []]}, 400, "dense"),
@@ -117,8 +126,10 @@ WRONG_OVER_REST = [
     (PREDICT, {"inputs": ["a"], "signature_name": "none"}, 400, '"none" not found'),
     (PREDICT.replace(":", "/versions/7:"), {"inputs": ["a"]}, 404, "version 7 of model default"),
     ("/v1/models/other", None, 404, "model other"),
-    (PREDICT.replace(":", "/labels/stable:"), {"inputs": ["a"]}, 404, "Not Found"),
-    (PREDICT, None, 405, "Not Allowed"),
+    (PREDICT.replace(":", f"/versions/{1 << 63}:"), {"inputs": ["a"]}, 400, "64 bits"),
+    (PREDICT.replace(":", "/labels/stable:"), {"inputs": ["a"]}, 400, "Malformed request: POST"),
+    (PREDICT, None, 400, "Malformed request: GET /v1/"),
+    ("/other", None, 404, "Not Found"),
     (PREDICT, b"a" * (command.MAX_REQUEST_BYTES + 1), 413, "size"),
 ]
 
@@ -178,8 +189,51 @@ def test_what_is_wrong_over_grpc(server, message, code, text):
 def test_the_time_limit_over_rest(folder):
     with pytest.raises(tf.errors.DeadlineExceededError):
         body = b'{"signature_name": "slow", "inputs": [20000]}'
-        rest_api.predicted(load(folder / "1"), body, timeout=0.1)
+        rest_api.predicted(load(folder / "1"), body, time.monotonic() + 0.1)
     assert rest_api.HTTP_STATUS[grpc.StatusCode.DEADLINE_EXCEEDED] == 504
+
+
+def test_the_time_limit_covers_the_wait_and_all_of_the_work():
+    begun = []
+
+    def work(pause, deadline):
+        begun.append(pause)
+        time.sleep(pause)  # such as the writing of much JSON
+        return pause
+
+    async def ask():
+        workers, cores = Workers(), usable_cores()
+        asked = [workers.run(0.3, work, 1.0) for _ in range(cores)]
+        asked += [workers.run(0.3, work, 0.0), workers.run(9.0, work, 0.001)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    *late, last = asyncio.run(ask())
+    assert {*map(type, late)} == {tf.errors.DeadlineExceededError} and last == 0.001
+    assert begun == [1.0] * usable_cores() + [0.001], "one waited in vain, and never began"
+
+
+def test_the_queue_has_a_bound_and_who_leaves_is_dropped(server):
+    """Those that wait would take more than a minute, and those over REST ten seconds."""
+    most, slow = usable_cores() + WAITING, request("slow", ms=[3000])
+    calls = [server.prediction.Predict.future(slow, timeout=60) for _ in range(most + 20)]
+    while not (refused := [call for call in calls if call.done()]):
+        time.sleep(0.01)
+    assert {call.exception().code() for call in refused} == {grpc.StatusCode.UNAVAILABLE}
+    status, answer = server.http(PREDICT, {"inputs": ["a"]})
+    assert status == 503 and f"{WAITING} requests wait" in answer["error"]
+    for call in calls:
+        call.cancel()
+    assert server.prediction.Predict(request(text=["a"]), timeout=20)
+
+    def leave(_):
+        document = {"signature_name": "slow", "inputs": [1000]}
+        url = f"http://127.0.0.1:{server.rest_port}{PREDICT}"
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(url, json=document, timeout=0.3)
+
+    with ThreadPoolExecutor(20) as pool:
+        assert len([*pool.map(leave, range(10 * usable_cores()))])
+    assert server.http(PREDICT, {"inputs": ["a"]}, timeout=5)[0] == 200
 
 
 def test_a_newer_version_is_found_and_its_status_reported(server, folder):
@@ -240,7 +294,7 @@ def test_versions_come_and_go(tmp_path):
         versions.follow()
     versions.follow()  # not tried again
     assert states() == {3: "END", 2: "AVAILABLE", 1: "END"} and versions.serving("m")[0] == 2
-    assert str(versions.listed("m", 3)[0].error) == "broken"
+    assert versions.listed("m", 3)[0].status == (grpc.StatusCode.INVALID_ARGUMENT, "broken")
     (tmp_path / "3").rmdir()
     (tmp_path / "00000002").rmdir()
     versions.follow()
@@ -256,6 +310,20 @@ def test_versions_come_and_go(tmp_path):
     with pytest.raises(tf.errors.NotFoundError, match="no version"):
         versions.follow()
     assert {*states().values()} == {"END"}
+
+
+def test_a_version_that_does_not_load_leaves_nothing_in_memory(tmp_path):
+    sessions = []
+
+    def fail(path):
+        sessions.append(weakref.ref(session := Session()))
+        raise ValueError(f"{session} has no warm-up")
+
+    versions = Versions("m", tmp_path, fail)
+    (tmp_path / "1").mkdir()
+    with contextlib.suppress(ValueError):
+        versions.follow()
+    assert sessions[0]() is None and versions.listed("m")[0].state == "END"
 
 
 def test_a_version_whose_warm_up_fails_does_not_load(tmp_path):
@@ -275,6 +343,33 @@ def test_what_cannot_be_served_stops_the_start(tmp_path, capsys):
         for which in ("port", "rest_api_port"):
             assert command.main([*words, f"--{which}={port}"]) == 1
             assert f"127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
+
+
+def test_wrong_addresses_are_said_before_anything_is_loaded(capsys):
+    for words, said in (
+        (["--port=99999"], "from 0 to 65535. Received: 99999"),
+        (["--port=8500", "--rest_api_port=8500"], "must differ. Received: 8500 twice"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            command.main(["--model_base_path=none", *words])
+        assert said in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as own:
+        port = own.getsockname()[1]
+        assert command.address_of("::1", own) == f"[::1]:{port}"
+        assert command.address_of("localhost", own) == f"localhost:{port}"
+
+
+def test_an_export_to_a_read_only_file_system_says_so_before_it_loads(
+    tmp_path, monkeypatch, capsys
+):
+    real = os.statvfs
+
+    def read_only(path):
+        return types.SimpleNamespace(f_flag=real(path).f_flag | os.ST_RDONLY)
+
+    monkeypatch.setattr(os, "statvfs", read_only)
+    assert export.main(["no preset", f"--output={tmp_path / 'models'}"]) == 1
+    assert f"Cannot write {tmp_path / 'models'}: Read-only file system" in capsys.readouterr().err
 
 
 def test_a_preset_is_exported_and_served(monkeypatch):
