@@ -2,7 +2,6 @@
 
 import collections
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -32,13 +31,12 @@ STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 STATES = {0: "UNKNOWN", 10: "START", 20: "LOADING", 30: "AVAILABLE", 40: "UNLOADING", 50: "END"}
 
 REQUESTS = 4  # that wait for their answers at the same time: they fill the server's queue
+# A server that is not there, does not accept requests yet, or has all its threads at work.
+AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 EXPLAINED = 8  # most texts of a request of `explain`, whose answers are large
-PAUSES = (
-    0.5,
-    1.0,
-    1.5,
-    2.0,
-)  # seconds before a request is sent again to a server that is unavailable
+# Seconds before each time that a request is sent again to a server that cannot take it now.
+PAUSES = (0.5, 1.0, 1.5, 2.0)
+MOST_SECONDS = 24 * 60 * 60  # of a request; gRPC counts no thousand years
 
 
 class ServingClient:
@@ -51,8 +49,9 @@ class ServingClient:
 
     A list is sent in batches, four of them at a time. If one fails, the call raises a
     `ServingError`, whose subclass says why; it names the texts of the batch and holds the answers
-    to those before. While the server is unavailable, a request is sent again up to four times, over
-    5 seconds and within the timeout; the error then has the cause, such as a refused connection.
+    to those before. While the server is unavailable or has no thread free (`RESOURCE_EXHAUSTED`), a
+    request is sent again up to four times, over 5 seconds and within the timeout; the error then
+    has the cause, such as a refused connection.
 
     Args:
         server: `HOST:PORT`, or `dns:///NAME:PORT`.
@@ -62,8 +61,9 @@ class ServingClient:
         headers: Metadata of each request, such as a gateway's token, by names in lower case:
             `{"authorization": "Bearer …"}`. The attribute is read at each request, so that a new
             token can be put there.
-        timeout: Seconds that a request may take, retries included; each batch is a request.
-        retry: Whether to send a request again while the server is unavailable.
+        timeout: Seconds that a request may take, retries included, a day at most; each batch is a
+            request.
+        retry: Whether to send a request again while the server cannot take it.
         credentials: For TLS, such as `grpc.ssl_channel_credentials()`; None for a plain connection.
         batch_size: Largest number of texts in a request.
 
@@ -93,8 +93,11 @@ class ServingClient:
             raise ValueError(f"Give a version or a label, not both. Received: {version}, {label!r}")
         if not re.fullmatch(r"(dns:///)?[^/]+:\d+", server):
             raise ValueError(f"server must be HOST:PORT, as 127.0.0.1:8500. Received: {server!r}")
-        if not 0 < timeout < math.inf:
-            raise ValueError(f"timeout must be a positive number of seconds. Received: {timeout}")
+        if not 0 < timeout <= MOST_SECONDS:
+            raise ValueError(
+                f"timeout must be more than 0 and at most {MOST_SECONDS} seconds. "
+                f"Received: {timeout}"
+            )
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1. Received: {batch_size}")
         self.server, self.model, self.headers = server, model, headers or {}
@@ -273,7 +276,7 @@ class ServingClient:
 
 
 class _Call:
-    """A request under way, which is sent again while the server is unavailable.
+    """A request under way, which is sent again while the server cannot take it.
 
     gRPC's own retries would end with DEADLINE_EXCEEDED, and hide the cause.
 
@@ -298,7 +301,7 @@ class _Call:
                 return self._future.result()
             except grpc.RpcError as error:
                 left = self._deadline - time.monotonic() - pause
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or left <= 0:
+                if error.code() not in AGAIN or left <= 0:
                     raise
                 time.sleep(pause)
                 self._future = self._send(left)

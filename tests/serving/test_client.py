@@ -98,8 +98,8 @@ def test_each_call_of_a_translator(client, stub):
     np.testing.assert_array_equal(other.attention_heads[0][1], one_ahead)
     np.testing.assert_array_equal(other.encoder_heads[0][2], one_ahead)  # the stub's, in reverse
     stub.requests.clear()
-    words = " ".join(["w"] * 400)  # 2 x 4 x 400 x 400 floats: gRPC's default is 4 MiB
-    assert len(client.explain([words] + ["a"] * 17)[0].target_tokens) == 400
+    words = " ".join(["w"] * 250)  # three times 2 x 4 x 250 x 250 floats: gRPC's default is 4 MiB
+    assert len(client.explain([words] + ["a"] * 17)[0].target_tokens) == 250
     assert sizes(stub) == [2, 8, 8]
 
 
@@ -198,6 +198,26 @@ def test_a_server_that_is_away_is_asked_again(stub):
                 assert asked.result() == ["A"] and len(stub.requests) == 3
 
 
+def test_a_server_without_a_free_thread_is_asked_again_within_the_timeout(
+    address, stub, monkeypatch
+):
+    left = iter([0, 1])
+
+    def behave(request, context):
+        if next(left, None) is not None:
+            context.abort(STATUS.RESOURCE_EXHAUSTED, "no thread")
+
+    stub.behave = behave
+    monkeypatch.setattr(client_module, "PAUSES", (0.01, 0.02))
+    with ServingClient(address) as client:
+        assert client.translate(["a"]) == ["A"] and len(stub.requests) == 3
+    stub.behave = abort_on("a", STATUS.RESOURCE_EXHAUSTED)
+    monkeypatch.setattr(client_module, "PAUSES", (9.0,))
+    with ServingClient(address, timeout=5) as client, pytest.raises(ServingError, match="words"):
+        client.translate(["a"])
+    assert len(stub.requests) == 4
+
+
 @pytest.mark.parametrize("timeout", [0.3, 3600])
 def test_a_refused_connection_is_said_whatever_the_timeout(timeout, monkeypatch):
     monkeypatch.setattr(client_module, "PAUSES", (0.1, 0.1, 0.2))
@@ -288,6 +308,7 @@ WRONG_ARGUMENTS = [
     ({"version": 1 << 63}, ValueError, "out of range"),
     ({"timeout": 0}, ValueError, "timeout must be"),
     ({"timeout": float("nan")}, ValueError, "timeout must be"),
+    ({"timeout": 1e12}, ValueError, "at most 86400 seconds"),
     ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
     ({"headers": {"Authorization": "Bearer a"}}, ValueError, "lower case.*'Authorization'"),
     ({"server": "localhost"}, ValueError, "must be HOST:PORT"),
@@ -295,6 +316,8 @@ WRONG_ARGUMENTS = [
 ]
 WRONG_INPUTS = [
     (lambda client: client.translate("bom dia"), TypeError, "list of str"),
+    (lambda client: client.translate([["a"]]), TypeError, "str"),
+    (lambda client: client.translate([1]), TypeError, "str"),
     (lambda client: client.score(["a", "b"], ["c"]), ValueError, "2 texts, 1 references"),
     (lambda client: client.translate_with_terms(["a"], {" ": "b"}), ValueError, "visible"),
     (lambda client: client.complete(["a"], length=2.5), TypeError, "length must be a whole"),
@@ -311,7 +334,10 @@ def test_what_cannot_be_sent_is_refused_before_anything_is(client, stub):
     for ask, kind, words in WRONG_INPUTS:
         with pytest.raises(kind, match=words):
             ask(client)
-    assert stub.requests == []
+    for ask in (client.translate, client.translate_document, client.explain, client.complete):
+        assert ask([]) == []
+    assert client.score([], []) == client.translate_with_terms([], {"a": "b"}) == []
+    assert stub.requests == [], "TensorFlow Serving may never answer a request without a text"
 
 
 def test_generated_messages_are_those_of_the_proto_file(tmp_path):
