@@ -13,6 +13,7 @@ server, 4 no such model, 5 no answer in time, 1 any other error, 130 after Ctrl-
 import argparse
 import os
 import signal
+import ssl
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import grpc
 
 from keras_tfmr.client import ServingClient, ServingError
 from keras_tfmr.text.strings import read_terms
+from serving.arguments import number_from, picture
 
 EXIT_STATUS = {"UNAVAILABLE": 3, "NOT_FOUND": 4, "DEADLINE_EXCEEDED": 5}  # by the gRPC status
 
@@ -34,14 +36,14 @@ def parse_arguments(arguments=None):
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--nbest", action="store_true",
         help="print all hypotheses: number of the text, score, translation")
-    what.add_argument("--explain", metavar="FILE.png",
+    what.add_argument("--explain", metavar="FILE.png", type=picture,
         help="draw what the translation of one TEXT attended to")
     what.add_argument("--terms", metavar="FILE", type=Path,
         help="file of lines TERM<TAB>TRANSLATION: terms with given translations")
     what.add_argument("--ask", choices=("classify", "complete", "log_prob"),
         help="call another model than a translator, and print: label and probability (classify), a "
         "continuation (complete), log-probability and tokens (log_prob)")
-    parser.add_argument("--batch_size", metavar="N", type=int, default=32,
+    parser.add_argument("--batch_size", metavar="N", type=number_from(int, 1), default=32,
         help="maximum texts in one request (default: 32)")
     # fmt: on
     add_server_options(parser)
@@ -59,7 +61,7 @@ def add_server_options(parser):
         help="address of the server (default: 127.0.0.1:8500)")
     server.add_argument("--model", metavar="NAME", default="default",
         help="name of the model on the server (default: default)")
-    server.add_argument("--model_version", metavar="N", type=int,
+    server.add_argument("--model_version", metavar="N", type=number_from(int, 0, 2**63 - 1),
         help="version number (default: the newest)")
     server.add_argument("--label", metavar="NAME", help="version label, instead of --model_version")
     server.add_argument("--header", nargs="+", default=(), metavar="NAME:VALUE",
@@ -84,6 +86,7 @@ def connect(options, *, batch_size, retry=True):
     headers = (text.partition(":") for text in options.header)
     credentials = None
     if options.tls or options.ca or options.cert:
+        check_pem(options)
         files = (options.ca, options.key, options.cert)
         credentials = grpc.ssl_channel_credentials(
             *(file and Path(file).read_bytes() for file in files)
@@ -99,6 +102,19 @@ def connect(options, *, batch_size, retry=True):
         credentials=credentials,
         batch_size=batch_size,
     )
+
+
+def check_pem(options):
+    """A ValueError for files that gRPC would ignore in silence: it then finds no server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if options.ca:
+            context.load_verify_locations(options.ca)
+        if options.cert:
+            context.load_cert_chain(options.cert, options.key)
+    except ssl.SSLError as error:
+        files = ", ".join(file for file in (options.ca, options.cert, options.key) if file)
+        raise ValueError(f"{files}: expected PEM, and the key of --cert: {error}") from error
 
 
 def print_answers(client, options):

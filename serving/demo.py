@@ -23,6 +23,7 @@ from pathlib import Path
 from aiohttp import web
 
 from keras_tfmr.client import ServingClient
+from serving.arguments import port
 from serving.demo_api import Origin, application
 
 SERVER = Path(__file__).with_name("server.py")
@@ -45,7 +46,7 @@ def parse_arguments(arguments=None):
         help="codes of source and target, as in pt en (default: those that the export names)")
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1",
         help="address to listen on; 0.0.0.0 opens the page to the network (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, metavar="N", default=8080,
+    parser.add_argument("--port", type=port, metavar="N", default=8080,
         help="port of the page; 0 for any free one (default: 8080)")
     # fmt: on
     return parser.parse_args(arguments)

@@ -12,6 +12,7 @@ from keras_tfmr.client import ServingError
 
 PAGE = Path(__file__).with_name("demo")
 LONGEST = 20_000  # characters in a request
+MOST_TEXTS = 100  # in a request; the page sends no more paragraphs
 
 
 class Origin(NamedTuple):
@@ -158,6 +159,8 @@ async def content_of(request):
     texts = content["texts"]
     if not all(isinstance(text, str) for text in texts) or sum(map(len, texts)) > LONGEST:
         raise ValueError(f"Expected texts of at most {LONGEST} characters together")
+    if len(texts) > MOST_TEXTS:
+        raise ValueError(f"Expected at most {MOST_TEXTS} texts. Received: {len(texts)}")
     return content
 
 

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from keras_tfmr.client import ServingError, UnavailableError
+from serving.arguments import number_from, picture
 from serving.client import add_server_options, connect
 
 HEADER = ("texts a request", "callers", "texts/s", "p50, ms", "p95, ms", "p99, ms", "errors")
@@ -34,19 +35,16 @@ def parse_arguments(arguments=None):
         help="file of texts, one per line; TSV files are read up to the first tab")
     parser.add_argument("--ask", choices=("translate", "classify", "log_prob"), default="translate",
         help="what to ask (default: translate)")
-    parser.add_argument("--callers", metavar="N", type=int, nargs="+",
+    parser.add_argument("--callers", metavar="N", type=number_from(int, 1), nargs="+",
         default=[1, 2, 4, 8, 16, 32, 64], help="callers at once (default: 1 2 4 8 16 32 64)")
-    parser.add_argument("--texts", metavar="N", type=int, nargs="+", default=[1, 32],
-        help="texts in a request (default: 1 32)")
-    parser.add_argument("--seconds", metavar="S", type=float, default=10.0,
+    parser.add_argument("--texts", metavar="N", type=number_from(int, 1), nargs="+",
+        default=[1, 32], help="texts in a request (default: 1 32)")
+    parser.add_argument("--seconds", metavar="S", type=number_from(float, 0.1), default=10.0,
         help="of each line of the table (default: 10)")
-    parser.add_argument("--plot", metavar="FILE.png", help="also draw the table")
+    parser.add_argument("--plot", metavar="FILE.png", type=picture, help="also draw the table")
     add_server_options(parser)
     # fmt: on
-    options = parser.parse_args(arguments)
-    if min(*options.callers, *options.texts) < 1:
-        parser.error("--callers and --texts must be at least 1")
-    return options
+    return parser.parse_args(arguments)
 
 
 def texts_of(path):

@@ -86,9 +86,23 @@ def test_the_answers_of_other_models(run):
         assert run("--ask=complete", "era", at=at)[1] == " ".join(["1"] * 64) + "\n"
 
 
-def test_the_exit_status_says_what_went_wrong(run, stub):
-    for wrong in ("--batch_size=0", "--ca=no.pem", "--timeout=0", "--explain=a.png", "--terms=no"):
-        assert run(wrong, input=b"um")[:2] == (2, "")
+def test_the_exit_status_says_what_went_wrong(run, stub, tmp_path):
+    (junk := tmp_path / "junk").write_text("no PEM")
+    for wrong, said in (
+        ("--batch_size=0", "must be from 1"),
+        ("--batch_size=x", "invalid int"),
+        ("--ca=no.pem", "No such file"),
+        (f"--ca={junk}", f"{junk}: expected PEM"),
+        ("--timeout=1e12", "at most 86400"),
+        ("--timeout=nan", "timeout must be"),
+        ("--explain=a.png", "exactly one TEXT"),
+        (f"--explain={junk}/a.png", "Not a directory"),
+        ("--explain=a.xyz", "must end in .png"),
+        ("--terms=no", "no"),
+    ):
+        status, output, errors = run(wrong, input=b"um")
+        assert (status, output) == (2, "") and said in errors
+    assert stub.requests == []
     for wrong in ("Authorization: a", "authorization"):
         status, _, errors = run("--header", wrong, "--", "um")
         assert status == 2 and "header" in errors

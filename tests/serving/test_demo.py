@@ -81,6 +81,7 @@ def test_documents_are_cut_into_sentences_unless_terms_are_given():
 WRONG = [
     (TRANSLATOR, "translate", {"texts": "x" * (LONGEST + 1)}, 400, "at most 20000"),
     (TRANSLATOR, "translate", {"texts": [1]}, 400, "Expected texts"),
+    (TRANSLATOR, "document", {"texts": [""] * 150_000}, 400, "at most 100 texts. Received: 150000"),
     (TRANSLATOR, "translate", {}, 400, "texts"),
     (TRANSLATOR, "document", {"texts": ["a"], "terms": {"a": 1}}, 400, "term"),
     (TRANSLATOR, "classify", {"texts": ["a"]}, 502, "classify"),

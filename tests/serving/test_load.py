@@ -71,9 +71,17 @@ def test_the_plot_has_latencies_of_single_texts_and_rates_of_the_fewest_and_most
         (["--ask=classify"], 1, "classify"),
         (["--cert=x"], 2, "--key"),
         (["--data=none"], 2, "none"),
+        (["--seconds=nan"], 2, "--seconds: must be from 0.1. Received: nan"),
+        (["--seconds=inf"], 2, "inf"),
+        (["--seconds=-1"], 2, "-1"),
+        (["--callers", "1", "0"], 2, "from 1. Received: 0"),
+        (["--plot=/nonexistent/x.xyz"], 2, ".png"),
     ],
 )
 def test_what_cannot_be_measured_is_said(address, tmp_path, capsys, words, status, said):
     (tmp_path / "texts").write_text("um\n")
-    assert load.main([f"--server={address}", f"--data={tmp_path / 'texts'}", *words]) == status
-    assert said in capsys.readouterr().err
+    try:
+        found = load.main([f"--server={address}", f"--data={tmp_path / 'texts'}", *words])
+    except SystemExit as end:
+        found = end.code
+    assert found == status and said in capsys.readouterr().err
