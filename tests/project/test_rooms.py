@@ -14,7 +14,7 @@ training.data
 training.tasks
 training.settings training.translate
 training.corpus serving.demo serving.server serving.export serving.client
-training.command training.phrasebook training.scores serving.devserver serving.demo_api
+training.command training.phrasebook training.scores serving.devserver serving.demo_api serving.arguments
 keras_tfmr.text_models
 keras_tfmr.export
 keras_tfmr.presets keras_tfmr.client
