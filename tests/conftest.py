@@ -157,8 +157,16 @@ def make_whole(folder):
 
     folder.mkdir()
     corpus = write_pairs(folder / "pairs.tsv")
-    words = ("--data", corpus, "--output", folder / "run", *TINY, "joint_vocab=false")
-    more = ("--vocab_size", "300", "--dropout_rate", "0.3", "--steps", "60", "--num_beams", "2")
+    words = (
+        "--data",
+        corpus,
+        "--output",
+        folder / "run",
+        *TINY,
+        "joint_vocab=false",
+        "dropout_rate=0.3",
+    )
+    more = ("--vocab_size", "300", "--steps", "60", "--num_beams", "2")
     process = start(*words, *more, "--no_export", KERAS_BACKEND="tensorflow")
     (folder / "said.txt").write_text(finished(process), encoding="utf-8")
 

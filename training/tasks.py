@@ -10,7 +10,7 @@ from keras import ops
 from keras_tfmr import decoding, recurrent
 from keras_tfmr.losses import LabelSmoothedCrossEntropy
 from keras_tfmr.metrics import TokenAccuracy
-from keras_tfmr.models import TransformerClassifier, TransformerConfig, TransformerLanguageModel
+from keras_tfmr.models import TransformerClassifier, TransformerLanguageModel
 from keras_tfmr.presets.models import ready_entry
 from keras_tfmr.presets.registered import registered_name
 from keras_tfmr.text import protection, spans
@@ -18,7 +18,7 @@ from keras_tfmr.text_models.text_model import shifted
 from training import phrasebook
 from training.command.disk import RunError
 from training.scores import accuracy_and_f1, confusion, corpus_scores, perplexity
-from training.settings.models import MODELS, RECURRENT, TEXT_MODELS
+from training.settings.models import MODELS, RECURRENT, TEXT_MODELS, config_of
 
 IDS = tf.TensorSpec([None, None], tf.int32)  # [batch, length]
 
@@ -32,7 +32,6 @@ class Task:
 
     Attributes:
         made_by: The function or class that makes the model.
-        config_class: The class of its config.
         scores: Names of the scores. The first one chooses the weights.
         unit: The unit that batches are counted in.
         ends: For source and target, whether an end id follows the ids.
@@ -40,7 +39,6 @@ class Task:
     """
 
     ends = (1, 1)
-    config_class = TransformerConfig
     longest = None
 
     def __init__(self, settings, tokenizers):
@@ -53,14 +51,11 @@ class Task:
             start: Fields of the config of the model that it begins from.
         """
         source, target = self.vocab_sizes()
-        fields = start or {
-            **self.config_class.presets.get(self.settings.preset, {}),
-            "source_vocab": source,
-            "target_vocab": target,
-            "joint_vocab": self.settings.joint_vocab,
-        }
         try:
-            return self.config_class.from_dict({**fields, **self.settings.of_model()})
+            return config_of(
+                self.settings, start,
+                source_vocab=source, target_vocab=target, joint_vocab=self.settings.joint_vocab,
+            )  # fmt: skip
         except ValueError as error:
             raise RunError(str(error)) from error
 
@@ -147,8 +142,6 @@ class TranslationTask(Task):
     def __init__(self, settings, tokenizers):
         super().__init__(settings, tokenizers)
         self.made_by = MODELS[settings.model]
-        if settings.model in RECURRENT:
-            self.config_class = self.made_by.config_class
 
     def vocab_sizes(self):
         source, target = self.tokenizers

@@ -99,7 +99,7 @@ class TransformerConfig(ModelConfig):
         "small": {**_sizes(3, 192, 4, 768), "norm_first": True},
         "tutorial": _sizes(4, 128, 8, 512),
         "base": _sizes(6, 512, 8, 2048),
-        "big": _sizes(6, 1024, 16, 4096),
+        "big": {**_sizes(6, 1024, 16, 4096), "dropout_rate": 0.3},
     }
 
     source_vocab: int = 8000

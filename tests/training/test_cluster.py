@@ -40,7 +40,7 @@ raise SystemExit(train_pt_en.main())
 def test_the_weights_do_not_depend_on_devices_and_workers(tmp_path, unevaluated):
     """Without dropout and clipping, and to rounding; only the first worker writes and prints."""
     words = ("--data", write_pairs(tmp_path / "pairs.tsv"), *TINY, "clip_norm=0")
-    words += ("--dropout_rate", "0", "--steps", 10, "--output")
+    words += ("dropout_rate=0", "--steps", 10, "--output")
     begin = partial(start, *words, script=("-c", UNEVALUATED))
     devices = begin(tmp_path / "devices", "--devices", "2")
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}

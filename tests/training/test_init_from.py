@@ -45,7 +45,7 @@ def test_a_run_begins_with_the_weights_and_tokenizers_of_another(
         assert one.model_bytes == other.model_bytes
     config = now.read_config()
     assert config["model"] == before.read_config()["model"]
-    assert config["arguments"]["dropout_rate"] == 0.3 and config["arguments"]["d_model"] == 16
+    assert config["model"]["config"]["dropout_rate"] == 0.3
     checksum = hashlib.sha256(before.best.read_bytes()).hexdigest()
     assert config["start"] == {"path": str(whole), "weights_sha256": checksum}
     assert [row["step"] for row in history(now.path)] == ["1"]

@@ -129,8 +129,14 @@ assert command(run) == 0
 @pytest.mark.ci
 def test_a_stopped_run_on_jax_ends_like_an_undisturbed_one(tmp_path):
     """On two devices; TensorFlow evaluates and reports. Batches of one shape compile once."""
-    words = ("--data", write_pairs(tmp_path / "pairs.tsv", 1000, (5, 5)), *TINY, "max_tokens=7")
-    words += ("--validate_steps", 40, "--steps", 30, "--dropout_rate", "0.2", "--no_export")
+    words = (
+        "--data",
+        write_pairs(tmp_path / "pairs.tsv", 1000, (5, 5)),
+        *TINY,
+        "max_tokens=7",
+        "dropout_rate=0.2",
+    )
+    words += ("--validate_steps", 40, "--steps", 30, "--no_export")
     words += ("--devices", 2, "--overwrite")
     whole, run = tmp_path / "whole", tmp_path / "run"
     environment = {"KERAS_BACKEND": "jax", **COMPILED_ONCE}

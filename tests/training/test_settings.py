@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from keras_tfmr.models import TransformerConfig
 from training.settings.command_line import parse_arguments
+from training.settings.models import config_of
 from training.settings.recipes import RECIPES, noam_peak
 from training.settings.training_config import (
     FIELDS,
@@ -94,9 +95,8 @@ def test_lists_add_up():
         ("--set clip_norm=-1", "clip_norm must be 0 or more. Received: -1"),
         ("--seed 2147483648", "seed must be 0 or more and below 2**31. Received: 2147483648"),
         (
-            "--label_smoothing 0.2 --norm_first=true --wings 2",
-            "unrecognized arguments: --label_smoothing 0.2 --norm_first=true --wings 2; "
-            "give --set label_smoothing=VALUE; give --set norm_first=VALUE",
+            "--label_smoothing 0.2 --norm_first=true",
+            "unrecognized arguments: --label_smoothing 0.2 --norm_first=true; --set NAME=VALUE",
         ),
         ("--data a --source b --target c", "data has no effect beside source and target"),
         ("--source b", "source and target have no effect without each other"),
@@ -107,9 +107,8 @@ def test_lists_add_up():
         ("--tag a=x", "tag has no effect without data"),
         ("--validate_steps 10 --set log_steps=20", "must be log_steps, which is 20, or more"),
         ("--preset paper", "preset must be one of small, tiny, tutorial, base, big"),
-        ("--model rnnsearch --set d_model=4", "d_model has no effect with model rnnsearch"),
+        ("--set source_vocab=9", "source_vocab follows from the vocabulary: give vocab_size"),
         ("--seed 1 --set seed=1", "seed is given twice: 1 and 1"),
-        ("--set wings=2", "unknown setting wings"),
         ("--set wings", "--set needs NAME=VALUE of a setting. Received: 'wings'"),
         ("--set schedule=steep", "schedule must be one of noam, cosine. Received: 'steep'"),
         ("--config none.yaml", "none.yaml"),
@@ -124,14 +123,12 @@ def test_wrong_settings_are_named(words, said, refused):
     [
         ("{", "--config a.json"),
         ("[1]", "expected settings by name"),
-        ('{"wings": 2}', "unknown setting wings"),
-        ('{"d_model": "3"}', "d_model must be a whole number. Received: '3'"),
-        ('{"d_model": true}', "d_model must be a whole number. Received: True"),
+        ('{"seed": "3"}', "seed must be a whole number. Received: '3'"),
+        ('{"seed": true}', "seed must be a whole number. Received: True"),
         ('{"vocab_size": 10.5}', "vocab_size must be a whole number. Received: 10.5"),
         ('{"ema": NaN}', "ema must be in [0, 1). Received: nan"),
         ('{"ema": [0.5]}', "ema must be a number"),
         ('{"export": "no"}', "export must be true or false. Received: 'no'"),
-        ('{"norm_first": 1}', "norm_first must be true or false. Received: 1"),
         ('{"output": 3}', "output must be a text. Received: 3"),
         ('{"output": ""}', "output must be a text. Received: ''"),
         ('{"data": "x.tsv"}', "data must be a list of texts. Received: 'x.tsv'"),
@@ -146,7 +143,7 @@ def test_wrong_files_of_settings_are_named(content, said, tmp_path, monkeypatch,
 
 def test_a_setting_that_a_task_does_not_read_is_refused_by_name(refused):
     for words, said in (
-        ("--set num_beams=2", "unknown setting num_beams"),
+        ("--set num_beams=2", "num_beams has no effect with task classify"),
         ("--source a", "unrecognized arguments: --source a"),
         ("--set decoder_layers=2", "decoder_layers has no effect with task classify"),
         ("--task language --set encoder_layers=2", "encoder_layers has no effect with task lang"),
@@ -156,12 +153,35 @@ def test_a_setting_that_a_task_does_not_read_is_refused_by_name(refused):
         assert said in refused(*words.split(), tasks=TEXT_TASKS)
 
 
-def test_every_preset_is_a_model():
-    from training.tasks import TranslationTask
+def test_any_field_of_the_models_config_is_set_and_checked_by_it(refused):
+    """Of each kind of model and from a file too; what the command repeats is the same."""
+    words = {
+        "norm": "rms", "norm_first": "true", "dropout_rate": ".2", "max_wavelength": "1e3",
+        "d_model": "64", "positions": "none",
+    }  # fmt: skip
+    settings = parse("--set", *(f"{name}={text}" for name, text in words.items()), "seed=5")
+    config = config_of(settings, source_vocab=90, target_vocab=90)
+    expected = TransformerConfig.preset(
+        "small", source_vocab=90, target_vocab=90, norm="rms", norm_first=True, dropout_rate=0.2,
+        max_wavelength=1000.0, d_model=64, positions="none",
+    )  # fmt: skip
+    assert config == expected and settings.seed == 5
+    assert TrainingConfig.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
+    recurrent = parse("--model", "rnnsearch", "--set", "units=24")
+    assert config_of(recurrent).units == 24 != config_of(parse("--model", "rnnsearch")).units
+    for words, said in (
+        (
+            "--set wings=2",
+            "Unknown fields of a TransformerConfig: ['wings']. Expected some of: ['a",
+        ),
+        ("--set num_heads=5", "`d_model` must be divisible by `num_heads`"),
+        ("--set dropout_rate=much", "`dropout_rate` must be a number in [0, 1)"),
+        ("--model rnnsearch --set d_model=4", "Unknown fields of a RNNSearchConfig: ['d_model']"),
+    ):
+        assert said in refused(*words.split())
 
-    tokenizer = SimpleNamespace(vocab_size=300)
+
+def test_every_recipe_has_a_config():
     for kind, recipes in RECIPES.items():
-        for preset in recipes:
-            settings = TrainingConfig(model=kind, preset=preset).resolved()
-            config = TranslationTask(settings, (tokenizer, tokenizer)).config()
-            assert config.dropout_rate == settings.dropout_rate
+        configs = [config_of(parse("--model", kind, "--preset", preset)) for preset in recipes]
+        assert len({*map(str, configs)}) == len(recipes)

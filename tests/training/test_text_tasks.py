@@ -26,8 +26,8 @@ from training.tasks import TASKS
 pytestmark = pytest.mark.ci
 SMALL = (
     "--preset", "tiny", "--vocab_size", "330", "--tokens_per_batch", "192",
-    "--validate_steps", "20", "--set", "d_model=16", "warmup_steps=5", "log_steps=10",
-    "validation_pairs=20",
+    "--validate_steps", "20", "--set", "d_model=16", "norm_first=true", "warmup_steps=5",
+    "log_steps=10", "validation_pairs=20",
 )  # fmt: skip
 NOUNS, VERBS = ("cat", "dog", "bird", "horse"), ("sleeps", "eats", "runs", "waits")
 
@@ -121,7 +121,7 @@ def test_scores_of_labels():
 @pytest.mark.parametrize("name", TEXT_TASKS)
 def test_losses(tmp_path, name):
     """The compiled ones against NumPy, by the log-probabilities at each label."""
-    words = ("--task", name, "--dropout_rate", "0")
+    words = ("--task", name, "--set", "dropout_rate=0")
     found = prepared(tmp_path, write(tmp_path / "corpus", lines(name)), *words)
     task = found.task
     model = task.model(task.config())

@@ -4,6 +4,7 @@ Nothing here imports Keras, so that `--help` is instant.
 """
 
 import argparse
+import contextlib
 import json
 from pathlib import Path
 
@@ -24,27 +25,35 @@ def parse_arguments(description, arguments=None, tasks=TRANSLATION):
     parser = make_parser(description, fields, "about" if tasks == TRANSLATION else "texts")
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
-        options = [word.partition("=")[0].removeprefix("--") for word in unknown]
-        hints = [f"give --set {name}=VALUE" for name in options if name in names]
-        parser.error("; ".join([f"unrecognized arguments: {' '.join(unknown)}", *hints]))
+        parser.error(
+            f"unrecognized arguments: {' '.join(unknown)}; --set NAME=VALUE sets what has no option"
+        )
     given = vars(given)
     path, words = given.pop("config"), given.pop("set")
     try:
         values = merged(read_config(path), with_assigned(given, words))
-        if others := sorted({*values} - {*names}):
-            raise ValueError(f"unknown setting {', '.join(others)}")
-        values = {"task": tasks[0]} | values
+        task = values.get("task", tasks[0])
+        for name in sorted({*values} & {*FIELDS} - {*names}):
+            raise ValueError(f"{name} has no effect with task {task}")
+        values = {"task": task} | values
         if values["task"] not in tasks:
             raise ValueError(
                 f"task must be one of {', '.join(tasks)}. Received: {values['task']!r}"
             )
         if values.get("protect") == ["none"]:
             values["protect"] = []
+        start = None
         if values.get("init_from"):
             from training.settings.init_from import Start  # reads with Keras
 
-            values = Start(values["init_from"]).settings_for(values)
-        return TrainingConfig.from_dict(values).resolved()
+            start = Start(values["init_from"])
+            values = start.settings_for(values)
+        settings = TrainingConfig.from_dict(values).resolved()
+        if settings.model_fields:
+            from training.settings.models import config_of  # which imports TensorFlow
+
+            config_of(settings, start and start.config)
+        return settings
     except (ValueError, OSError) as error:
         parser.error(str(error))
 
@@ -76,7 +85,8 @@ def make_parser(description, fields, key):
     )  # fmt: skip
     parser.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE",
-        help="any of these settings; with commas between the values of a list",
+        help="any of these settings, with commas between the values of a list; or a field of the "
+        "model's config, as in d_model=256 dropout_rate=0.3: see TransformerConfig",
     )  # fmt: skip
     parser.add_argument_group("settings for --set, beside the options", "\n".join(others))
     return parser
@@ -122,20 +132,20 @@ def with_assigned(given, words):
 def assigned(word):
     """(setting, value) of a word NAME=VALUE; a value of the wrong type stays the text that it is.
 
-    >>> assigned("d_model=32"), assigned("languages=pt,en")
-    (('d_model', 32), ('languages', ['pt', 'en']))
+    >>> assigned("seed=32"), assigned("languages=pt,en"), assigned("norm=rms")
+    (('seed', 32), ('languages', ['pt', 'en']), ('norm', 'rms'))
     """
     name, equals, text = word.partition("=")
     if not equals:
         raise ValueError(f"--set needs NAME=VALUE of a setting. Received: {word!r}")
-    if name not in FIELDS:
-        raise ValueError(f"unknown setting {name}")
-    kind = kind_of(FIELDS[name])
-    if kind is tuple:
+    # A field of the model's config, whose type is not known here, is none of a list.
+    kinds = (kind_of(FIELDS[name]),) if name in FIELDS else (bool, int, float)
+    if tuple in kinds:
         return name, text.split(",")
-    if kind is bool:
-        return name, {"true": True, "false": False}.get(text, text)
-    try:
-        return name, kind(text)
-    except ValueError:
-        return name, text
+    if bool in kinds and text in ("true", "false"):
+        return name, text == "true"
+    for number in (int, float):
+        if number in kinds:
+            with contextlib.suppress(ValueError):
+                return name, number(text)
+    return name, text

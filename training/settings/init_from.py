@@ -7,8 +7,8 @@ from keras_tfmr.presets.registered import registered_name
 from training.command.disk import RunError, sha256
 from training.settings.models import MODELS, TEXT_MODELS
 from training.settings.recipes import RECIPES, for_tuning
-from training.settings.training_config import FIELDS, SIZES
 
+DROPOUT = ("dropout_rate", "attention_dropout_rate")  # which no weight depends on
 RECIPE = "base"  # for a run that names no preset, such as an imported one
 
 
@@ -42,7 +42,7 @@ class Start:
     def settings_for(self, given):
         """{setting: value} of those given, and those that follow from this run.
 
-        The model is the same; its rate is by default a third of its preset's.
+        The model is the same, but for its dropout; its rate is by default a third of its preset's.
 
         Raises:
             ValueError: If the run is of another task, or a given setting contradicts it.
@@ -53,14 +53,13 @@ class Start:
         if preset not in RECIPES[model]:
             raise RunError(f"{self.folder.config}: arguments.preset {preset!r} is unknown")
         fixed = self._fixed(task, model, preset)
-        for name, value in fixed.items():
-            if name in given and given[name] != value:
+        for name, value in (self.config | fixed).items():
+            if name in given and given[name] != value and name not in DROPOUT:
                 raise ValueError(
                     f"{name} is that of --init_from {self.path}, {value}: leave it out. "
                     f"Received: {given[name]}"
                 )
         defaults = for_tuning(RECIPES[model][preset])
-        defaults["dropout_rate"] = self.config["dropout_rate"]
         if task == "translation":
             defaults["protect"] = self._protection(given.get("protect"))
         return defaults | given | fixed
@@ -84,11 +83,9 @@ class Start:
         return names[made_by]
 
     def _fixed(self, task, model, preset):
-        """The settings that are this run's: vocabulary and sizes."""
+        """The settings that are this run's."""
         vocab_size = self.settings.get("vocab_size", self.config["target_vocab"])
         fixed = {"preset": preset, "vocab_size": vocab_size}
-        if model == "transformer":
-            fixed |= {n: self.config[n] for n in SIZES if task in FIELDS[n].metadata["tasks"]}
         if task == "translation":
             fixed |= {"model": model, "joint_vocab": self.config["joint_vocab"]}
         return fixed

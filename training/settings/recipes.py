@@ -1,4 +1,4 @@
-"""The presets of a training run: for each model and size, the settings that train it well.
+"""The recipes of training: for each model and the presets of its config, what trains it well.
 
 The right rate depends on depth, width and place of the norm. Nothing here imports Keras.
 """
@@ -23,24 +23,22 @@ def for_tuning(recipe):
 
 
 # Measured on 50,769 pairs of Tatoeba: benchmarks/README.md.
-RECURRENT = {
+SMALL = {
     "learning_rate": 3e-3, "warmup_steps": 800, "schedule": "cosine", "tokens_per_batch": 1024,
-    "gradient_accumulation_steps": 1, "dropout_rate": 0.1, "clip_norm": 1.0,
+    "gradient_accumulation_steps": 1, "clip_norm": 1.0,
 }  # fmt: skip
-PAPER = RECURRENT | {"dropout_rate": 0.0}  # Cho, Bahdanau et al.: no dropout
-SMALL = RECURRENT | {"norm_first": True}
 # arXiv 1706.03762: 25,000 target tokens an update.
 BASE = {
     "learning_rate": noam_peak(512, 4000), "warmup_steps": 4000, "schedule": "noam",
-    "tokens_per_batch": 4096, "gradient_accumulation_steps": 6, "dropout_rate": 0.1,
-    "clip_norm": 0.0, "norm_first": False,
+    "tokens_per_batch": 4096, "gradient_accumulation_steps": 6, "clip_norm": 0.0,
 }  # fmt: skip
 # TensorFlow's tutorial: batches of 64 sentences of up to 128 tokens.
 TUTORIAL = BASE | {"learning_rate": noam_peak(128, 4000), "gradient_accumulation_steps": 1}
-BIG = BASE | {"learning_rate": noam_peak(1024, 4000), "dropout_rate": 0.3}
+BIG = BASE | {"learning_rate": noam_peak(1024, 4000)}
+RECURRENT = dict.fromkeys(("small", "tiny", "tutorial", "paper"), SMALL)
 RECIPES = {  # `tiny` is for tests
     "transformer": {"small": SMALL, "tiny": SMALL, "tutorial": TUTORIAL, "base": BASE, "big": BIG},
-    "seq2seq": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},
-    "rnnsearch": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT, "paper": PAPER},
-    "convolutional": {"small": RECURRENT, "tiny": RECURRENT, "tutorial": RECURRENT},
+    "seq2seq": RECURRENT,
+    "rnnsearch": RECURRENT,
+    "convolutional": dict.fromkeys(("small", "tiny", "tutorial"), SMALL),
 }

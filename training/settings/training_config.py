@@ -19,6 +19,11 @@ TRANSLATION = TASKS[:1]
 PHRASEBOOK_STEPS = {"translation": 1200, "classify": 800, "language": 1200}
 PHRASEBOOK_SCORE = 99.0
 LENGTHS = ("minutes", "epochs", "steps")  # of which a run has one
+# Fields of a model's config that a task does not read.
+UNREAD = {
+    "translation": (), "classify": ("decoder_layers", "tied_logits", "logits_bias"),
+    "language": ("encoder_layers",),
+}  # fmt: skip
 PRESETS = "; ".join(f"{kind}: {', '.join(recipes)}" for kind, recipes in RECIPES.items())
 # The types of settings, in words.
 KINDS = {
@@ -51,7 +56,7 @@ TWO_CODES = Range("two codes", lambda codes: len(codes) in (0, 2))
 
 def setting(
     about, option=None, range=None, *,
-    default=None, texts=None, tasks=TASKS, free=False, size=False,
+    default=None, texts=None, tasks=TASKS, free=False,
 ):  # fmt: skip
     """A field of `TrainingConfig`.
 
@@ -64,11 +69,10 @@ def setting(
         texts: The description in trainings of `TEXT_TASKS`, if it differs.
         tasks: The tasks that it has an effect on.
         free: Whether it may change when a run is resumed.
-        size: Whether the presets of Transformers set it, too.
     """
     metadata = {
         "about": about, "option": option, "range": range, "texts": texts or about, "tasks": tasks,
-        "free": free, "size": size,
+        "free": free,
     }  # fmt: skip
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -76,6 +80,10 @@ def setting(
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
     """Settings of a training.
+
+    Fields:
+        model_fields: {field: value} of the model's config, in place of its preset's. Files and
+            `--set` have them beside the settings; the config checks them.
 
     Raises:
         ValueError: If a setting is of another type, out of its range, or without effect beside the
@@ -158,19 +166,7 @@ class TrainingConfig:
         tasks=TRANSLATION)
     preset: str = setting(
         f"size and training recipe of the model; {PRESETS}", "NAME", default="small")
-    d_model: int | None = setting("width between layers", None, POSITIVE, size=True)
-    num_heads: int | None = setting("attention heads per layer", None, POSITIVE, size=True)
-    dff: int | None = setting("width of feed-forward hidden layers", None, POSITIVE, size=True)
-    encoder_layers: int | None = setting(
-        "encoder layers", None, POSITIVE, size=True, tasks=("translation", "classify"))
-    decoder_layers: int | None = setting(
-        "decoder layers", None, POSITIVE, size=True, tasks=("translation", "language"))
-    norm_first: bool | None = setting("normalise before each sublayer, not after it", size=True)
-    dropout_rate: float | None = setting(
-        "fraction of the values dropped in training, in [0, 1) (default: the preset's)", "X",
-        FRACTION)
-    attention_dropout_rate: float | None = setting(
-        "fraction of the attention weights dropped (default: dropout_rate)", None, FRACTION)
+    model_fields: dict = dataclasses.field(default_factory=dict)
 
     learning_rate: float | None = setting(
         "learning rate at the end of the warm-up (default: the preset's)", "X", POSITIVE)
@@ -227,10 +223,11 @@ class TrainingConfig:
         if self.preset not in presets:
             known = ", ".join(presets)
             raise ValueError(f"preset must be one of {known}. Received: {self.preset!r}")
-        if self.model != "transformer":
-            for name in (*SIZES, "attention_dropout_rate"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no effect with model {self.model}")
+        for name in self.model_fields:
+            if name in ("source_vocab", "target_vocab"):
+                raise ValueError(f"{name} follows from the vocabulary: give vocab_size")
+            if name in UNREAD[self.task]:
+                raise ValueError(f"{name} has no effect with task {self.task}")
         lengths = [name for name in LENGTHS if getattr(self, name)]
         if len(lengths) > 1:
             raise ValueError(f"{lengths[0]} has no effect beside {lengths[1]}")
@@ -258,19 +255,20 @@ class TrainingConfig:
 
     @classmethod
     def from_dict(cls, values):
-        """The settings of a dictionary that JSON, YAML or a command line may have held."""
-        values = values.items()
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values})
+        """The settings of a dictionary that JSON, YAML or a command line may have held.
+
+        What is no setting is a field of the model's config.
+        """
+        own = {name: value for name, value in values.items() if name in FIELDS}
+        own = {name: tuple(v) if isinstance(v, list) else v for name, v in own.items()}
+        others = {name: value for name, value in values.items() if name not in FIELDS}
+        return cls(**own, model_fields=others)
 
     def to_dict(self):
-        """{setting: value} of the settings of the task."""
-        fields = FIELDS.items()
-        return {name: getattr(self, name) for name, f in fields if self.task in f.metadata["tasks"]}
-
-    def of_model(self):
-        """{setting: value} of the settings that the model's config has too, if they are set."""
-        names = (*SIZES, "dropout_rate", "attention_dropout_rate")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        """{setting: value} of the settings of the task, and of the model's fields, for JSON."""
+        names = [name for name, field in FIELDS.items() if self.task in field.metadata["tasks"]]
+        values = {name: getattr(self, name) for name in names} | self.model_fields
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
 
     @property
     def phrasebook(self):
@@ -296,8 +294,7 @@ class TrainingConfig:
         return dataclasses.replace(settings, log_steps=log_steps)
 
 
-FIELDS = {field.name: field for field in dataclasses.fields(TrainingConfig)}
-SIZES = [name for name, field in FIELDS.items() if field.metadata["size"]]
+FIELDS = {field.name: field for field in dataclasses.fields(TrainingConfig) if field.metadata}
 FREE = [name for name, field in FIELDS.items() if field.metadata["free"]]
 
 
