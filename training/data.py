@@ -100,7 +100,7 @@ def read_or_encode(settings, folder, before, known):
         known = tokenizers
         encoded = store.read(folder.encoded, tokenizers)
         # What is in the folder may be of a run that was to begin.
-        if encoded and not differences(before.get("corpus", {}), encoded.record):
+        if encoded and encoded.record == before["corpus"]:
             return encoded, tokenizers
     return encode(settings, folder.encoded, known)
 
@@ -108,7 +108,7 @@ def read_or_encode(settings, folder, before, known):
 def check_unchanged(encoded, before, folder):
     """Raises a RunError if the corpora are not those that a run began with."""
     changes = encoded.changed_files()
-    if others := differences(before.get("corpus", {}), encoded.record):
+    if others := differences(before["corpus"], encoded.record):
         changes.append(changes_in_words(others))
     if changes:
         raise RunError(

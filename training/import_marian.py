@@ -73,14 +73,17 @@ def main(arguments=None):
 def import_model(options):
     """Reads the model, then writes it into the folder, in place of an earlier run if asked to."""
     from keras_tfmr._files import check_writable
+    from keras_tfmr.compat import import_tensorflow
     from training.command.disk import RunError, write_atomically
     from training.corpus.store import delete
-    from training.run.run_folder import RunFolder, begin, run_lock
+    from training.run.run_folder import RunFolder, holds_run, run_lock
 
     folder = RunFolder(options.output)
     check_writable(folder.path, is_folder=True)
-    begin(folder, {"folder": options.model}, overwrite=options.overwrite)
-    from keras_tfmr import Translator  # now: it imports TensorFlow
+    if holds_run(folder) and not options.overwrite:
+        raise RunError(f"{folder.path} holds a run: choose another --output, or give --overwrite")
+    import_tensorflow()  # now, because it takes long
+    from keras_tfmr import Translator
 
     chosen = {"language": options.language, "languages": options.languages}
     chosen = {name: value for name, value in chosen.items() if value is not None}

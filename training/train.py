@@ -23,7 +23,7 @@ from training.run.evaluate import Evaluator
 from training.run.optimizer import make_optimizer
 from training.run.run_folder import RunFolder, run_lock
 from training.settings.init_from import Start
-from training.settings.training_config import FREE, TrainingConfig
+from training.settings.training_config import TrainingConfig
 
 # A published model bans subwords by biases of -1e9, which label smoothing would add to the loss.
 # A bias of -50 bans them as well.
@@ -69,10 +69,7 @@ def train(settings):
 def begin(asked, folder, workers):
     """The `Run`, after the folder holds its config.json and its encoded corpus."""
     check_apart(asked, folder)
-    if workers.chief:
-        before = run_folder.begin(folder, asked.to_dict(), FREE, asked.overwrite)
-    else:
-        before = workers.read_config(folder)
+    before = run_folder.begin(folder, asked) if workers.chief else workers.read_config(folder)
     settings = run_folder.settle(asked, before)
     start = Start(settings.init_from) if settings.init_from else None
     tokenizers = start.tokenizers() if start else None
@@ -82,7 +79,7 @@ def begin(asked, folder, workers):
         content = before or run_folder.new_config(data.task, config, data.record, start)
         content |= data.task.entries(config)  # a setting of the search may have changed
         content["arguments"] = settings.to_dict()  # which repeat the run
-        content["asked"] = asked.to_dict()  # which tells whether a command is that of the run
+        content["minutes"] = asked.minutes  # of which the arguments have the updates later
         folder.begin(content, data.task.tokenizers, new=not before)
         workers.barrier()  # for which the others wait in `read_config`
     return Run(settings, folder, workers, data, config, start)

@@ -14,7 +14,7 @@ from training.run import run_folder
 from training.run.checkpoints import Checkpoints, damage, restore
 from training.run.run_folder import RunFolder, begin, run_lock
 from training.settings.command_line import parse_arguments
-from training.settings.training_config import FREE, TrainingConfig
+from training.settings.training_config import TrainingConfig
 
 ENTRIES = {"model": {}, "text_model": {}, "tokenizers": {}}
 ASKED = TrainingConfig(minutes=9).resolved()
@@ -48,23 +48,24 @@ REPEATS = {
 @pytest.mark.parametrize("name", REPEATS)
 def test_a_repeat_resumes_starts_again_or_is_refused(name, tmp_path):
     changes, *expected = REPEATS[name]
-    folder, asked = RunFolder(tmp_path), ASKED.to_dict() | changes
-    config = {**ENTRIES, "arguments": ASKED.to_dict() | {"precision": "float32"}}
-    folder.write_config({**config, "asked": ASKED.to_dict()})
+    folder, asked = RunFolder(tmp_path), dataclasses.replace(ASKED, **changes)
+    settled = dataclasses.replace(run_folder.settle(ASKED), precision="float32")
+    folder.write_config({**ENTRIES, "arguments": settled.to_dict(), "minutes": ASKED.minutes})
     cases = [(over, finished) for over in (False, True) for finished in (False, True)]
     for (overwrite, finished), wanted in zip(cases, expected, strict=True):
         folder.results.touch() if finished else folder.results.unlink(missing_ok=True)
         if wanted in (STARTS, RESUMES):
-            before = begin(folder, asked, FREE, overwrite)
+            before = begin(folder, dataclasses.replace(asked, overwrite=overwrite))
             assert bool(before) == (wanted == RESUMES)
         else:
             with pytest.raises(RunError, match=wanted):
-                begin(folder, asked, FREE, overwrite)
+                begin(folder, dataclasses.replace(asked, overwrite=overwrite))
         assert folder.config.exists()  # until the new run has read its corpus
 
 
 def test_a_resumed_run_keeps_what_was_settled():
     before = {"arguments": ASKED.to_dict() | {"steps": 70, "minutes": None, "protect": []}}
+    before["minutes"] = ASKED.minutes
     before["arguments"]["precision"] = "mixed_bfloat16"
     settled = run_folder.settle(ASKED, before)
     assert (settled.steps, settled.minutes) == (70, None)
@@ -94,31 +95,33 @@ def test_a_run_that_is_killed_while_it_begins_can_be_repeated(writes, tmp_path, 
         done.append(path)
         return real(path)
 
-    assert begin(folder, ASKED.to_dict(), FREE, overwrite=True) is None
-    config = {**ENTRIES, "arguments": ASKED.to_dict()}
+    asked = dataclasses.replace(ASKED, overwrite=True)
+    assert begin(folder, asked) is None
+    arguments = run_folder.settle(asked).to_dict()
+    config = {**ENTRIES, "arguments": arguments, "minutes": asked.minutes}
     with monkeypatch.context() as patched:
         patched.setattr(disk, "replacing", replacing_until)
         try:
             folder.begin(config, TOKENIZERS, new=True)
         except Killed:
             assert writes < 3
-    before = begin(folder, ASKED.to_dict(), FREE, overwrite=True)
+    before = begin(folder, asked)
     assert (before is None) == (writes == 0)
     folder.begin(before or config, TOKENIZERS, new=not before)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"config.json", "source.model", "target.model", "mine"}
 
 
-def test_a_command_that_fails_leaves_no_folder(tmp_path, capsys):
+def test_a_command_that_fails_writes_nothing(tmp_path, capsys):
     folder = tmp_path / "run"
     words = ("--data", tmp_path / "none.tsv", "--output", folder, *TINY)
     assert train(*words) == 1
-    assert "none.tsv" in capsys.readouterr().err and not folder.exists()
-    folder.mkdir()
+    assert "none.tsv" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == [".lock"]
     (folder / "history.csv").touch()
     assert train(*words) == 1
     assert "would be overwritten" in capsys.readouterr().err
-    assert [path.name for path in folder.iterdir()] == ["history.csv"]
+    assert {path.name for path in folder.iterdir()} == {".lock", "history.csv"}
 
 
 def test_a_run_never_deletes_what_it_is_to_read(tmp_path, capsys):
@@ -136,9 +139,9 @@ def test_a_run_never_deletes_what_it_is_to_read(tmp_path, capsys):
 
 def test_one_process_at_a_time_writes_in_a_folder(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with run_lock(folder), pytest.raises(RunError, match="Another process"), run_lock(folder):
-        pass
-    assert not folder.path.exists()
+    for _ in range(2):
+        with run_lock(folder), pytest.raises(RunError, match="Another process"), run_lock(folder):
+            pass
 
 
 def test_files_have_their_old_content_or_their_new_one(tmp_path):

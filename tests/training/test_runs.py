@@ -32,7 +32,8 @@ def words(whole, tmp_path):
 
 def test_the_console_says_what_happens_and_what_to_do_next(whole):
     said = (whole.parent / "said.txt").read_text(encoding="utf-8")
-    *_, report, translate = said.splitlines()
+    first, *_, report, translate = said.splitlines()
+    assert first == f"Run folder: {whole}"  # nothing of TensorFlow's log
     assert report.split() == ["Report:", str(whole / "report.md")]
     assert translate.endswith(f"python training/translate.py {whole} < in.txt > out.txt")
     assert re.search(r"update 40: BLEU \d+\.\d\d, chrF \d+\.\d\d on 8 validation texts", said)
@@ -56,7 +57,7 @@ def test_the_files_of_a_run(whole):
     for file in (folder.curves, folder.attention):
         assert file.read_bytes().startswith(b"\x89PNG")
     assert any(folder.tensorboard.rglob("events*"))
-    assert not list(folder.path.glob(".*"))  # neither a lock nor a partial file
+    assert [path.name for path in folder.path.glob(".*")] == [".lock"]  # and no partial file
     text = folder.report.read_text(encoding="utf-8")
     for part in ("# run", "## Results", "| BLEU |", "made 60 updates in", "with beam 2"):
         assert part in text
@@ -79,7 +80,7 @@ def test_minutes_become_updates_of_several_batches(
     config = RunFolder(tmp_path / "run").read_config()
     found = int(history(tmp_path / "run")[-1]["step"])
     assert config["arguments"]["steps"] == found == int(steps[1]) >= 10
-    assert config["arguments"]["minutes"] is None and config["asked"]["minutes"] == 0.2
+    assert config["arguments"]["minutes"] is None and config["minutes"] == 0.2
     arrays = last_arrays(tmp_path / "run")
     (batches,) = (array for name, array in arrays.items() if name.endswith("/iteration"))
     assert batches == 3 * found

@@ -101,18 +101,13 @@ def sha256(path):
 
 
 def differences(before, now):
-    """{name: (value before, value now)} of what differs as JSON; an entry only one has may be off.
+    """{name: (value before, value now)} of what differs; None is the value of what is missing.
 
-    >>> differences({"num_beams": 4}, {"num_beams": 4, "overwrite": False})
-    {}
+    >>> differences({"seed": 1, "steps": 9}, {"seed": 1, "steps": 7, "patience": None})
+    {'steps': (9, 7)}
     """
-    now, changes = json.loads(json.dumps(now)), {}
-    for name in sorted({*before, *now}):
-        old, new = before.get(name), now.get(name)
-        off = not old and not new and not (name in before and name in now)
-        if old != new and not off:
-            changes[name] = (old, new)
-    return changes
+    pairs = {name: (before.get(name), now.get(name)) for name in sorted({*before, *now})}
+    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 
 def changes_in_words(changes):

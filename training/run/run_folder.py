@@ -2,11 +2,12 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import shlex
 import shutil
 import sys
 import uuid
+
+import filelock
 
 from keras_tfmr.config import versions
 from keras_tfmr.presets.folder import PresetFolder
@@ -19,6 +20,7 @@ from training.command.disk import (
     write_json,
 )
 from training.run.device import default_precision
+from training.settings.training_config import FREE
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
 
@@ -104,29 +106,40 @@ class RunFolder(PresetFolder):
 def run_lock(folder):
     """A context in which no other process writes into a run folder.
 
+    The folder keeps a file `.lock`: a process that waits for it must not find another one.
+
     Args:
-        folder: A `RunFolder`; made if it is missing, and removed again if nothing was written.
+        folder: A `RunFolder`; made if it is missing.
 
     Raises:
         RunError: If another process is training in it.
     """
     folder.path.mkdir(parents=True, exist_ok=True)
-    path = folder.path / ".lock"
-    path.touch()
-    with path.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RunError(f"Another process is training in {folder.path}") from error
-        try:
-            yield
-        finally:
-            # While it is locked: a process that waits for it would lock a file without a name.
-            path.unlink(missing_ok=True)
-            _remove_if_empty(folder.path)
+    try:
+        lock = filelock.FileLock(folder.path / ".lock", blocking=False).acquire()
+    except filelock.Timeout as error:
+        raise RunError(f"Another process is training in {folder.path}") from error
+    with lock:
+        yield
 
 
-def begin(folder, asked, free=(), overwrite=False):
+def holds_run(folder):
+    """Whether a folder holds a run.
+
+    Raises:
+        RunError: If it holds none, but files that a run would overwrite.
+    """
+    if folder.config.exists():
+        return True
+    if stranger := next(folder.files(), None):
+        raise RunError(
+            f"{stranger} would be overwritten, but {folder.path} holds no run: "
+            "choose another --output, or move the file away"
+        )
+    return False
+
+
+def begin(folder, asked):
     """The config.json of the unfinished run in a folder, to resume it; None if a run is to begin.
 
     Trained weights stay on the disk whatever the moment of a kill and the options of the repeat,
@@ -134,26 +147,21 @@ def begin(folder, asked, free=(), overwrite=False):
     its corpus.
 
     Args:
-        asked: {setting: value} of the command.
-        free: Names of settings that may change when a run is resumed.
-        overwrite: Whether another run in the folder is to be deleted.
+        asked: The settings of the command.
 
     Raises:
         RunError: If the folder holds a finished run, one with other settings, or files that a run
             would overwrite but did not write.
     """
-    if not folder.config.exists():
-        if stranger := next(folder.files(), None):
-            raise RunError(
-                f"{stranger} would be overwritten, but {folder.path} holds no run: "
-                "choose another --output, or move the file away"
-            )
+    if not holds_run(folder):
         return None
     before, finished = folder.read_config(), folder.results.exists()
-    changes = _changes(before, asked)
-    if overwrite and changes:
+    changes = differences(before.get("arguments", {}), settle(asked, before).to_dict())
+    left_out = {"output", "overwrite"} if asked.minutes else {"output", "overwrite", "minutes"}
+    changes = {name: pair for name, pair in changes.items() if name not in left_out}
+    if asked.overwrite and changes:
         return None
-    others = {name: pair for name, pair in changes.items() if finished or name not in free}
+    others = {name: pair for name, pair in changes.items() if finished or name not in FREE}
     if others:
         more = "; --steps N changes its length" if "minutes" in others and not finished else ""
         raise RunError(
@@ -169,35 +177,18 @@ def begin(folder, asked, free=(), overwrite=False):
     return before
 
 
-def _changes(before, asked):
-    """{setting: (value in the run's command, value asked for)} of settings that differ.
-
-    A value of the run's config.json is no change either: `--config` repeats it.
-    """
-    left_out = {"output", "overwrite"}
-    if asked.get("precision") is None:  # that of the run
-        left_out.add("precision")
-    if asked.get("steps") or asked.get("epochs"):  # another length
-        left_out.add("minutes")
-    settings = before.get("arguments", {})
-    from_config = differences(settings, asked)
-    from_command = differences(settings | before.get("asked", {}), asked)
-    names = from_command.keys() & from_config.keys() - left_out
-    return {name: from_command[name] for name in sorted(names)}
-
-
 def settle(asked, before=None):
     """The settings of a run: those asked for, with what they leave open as in the resumed run.
 
     These are the spans to protect, the precision, whose default depends on the device, and the
-    number of updates that `--minutes` has become.
+    number of updates that the same `--minutes` has become.
     """
-    known, changes = before["arguments"] if before else {}, {}
+    known, changes = before.get("arguments", {}) if before else {}, {}
     if asked.task == "translation" and asked.protect is None:
         changes["protect"] = tuple(known.get("protect", DEFAULT))
     if asked.precision is None:
         changes["precision"] = known.get("precision") or default_precision()
-    if asked.minutes and known.get("steps"):
+    if asked.minutes and known.get("steps") and asked.minutes == before.get("minutes"):
         changes |= {"minutes": None, "steps": known["steps"]}
     return dataclasses.replace(asked, **changes)
 
