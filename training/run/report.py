@@ -1,12 +1,15 @@
 """After the training: the final evaluation, the pictures and the export of a run."""
 
 if __name__ == "__main__":
+    from keras_tfmr.compat import import_tensorflow
     from training.command.scripts import begin_quietly
 
     begin_quietly("Stopped. Run the same command to resume.")
+    import_tensorflow()
 
 import os
 import shlex
+import statistics
 import sys
 import time
 
@@ -23,14 +26,25 @@ from training.data import prepare
 from training.run.budget import RunState
 from training.run.checkpoints import Checkpoints
 from training.run.evaluate import BATCH, Evaluator, spread
-from training.run.report_text import report, table
 from training.run.run_folder import RunFolder, run_lock
-from training.scores import SCORES, corpus_scores, scores_in_words
+from training.scores import SCORES, class_scores, corpus_scores, scores_in_words
 from training.settings.training_config import TrainingConfig
 
 SAMPLES = 12  # rows of the validation set in the report
 TEXTS = 256  # of the validation set, which calibrate and warm up an export
 LONGEST = 64  # tokens of the text in the picture of the attention
+LICENCE = (
+    "They are those of the published model {name}, whose licence applies to this model too. The "
+    "models of OPUS-MT are published by the Language Technology Research Group at the University "
+    "of Helsinki under CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/): name the group "
+    "and the licence, and say that the model was changed."
+)
+ENDING = (
+    "## Attention",
+    "What each token (a row) attended to, by head of the last layer.",
+    "![Attention by head](attention.png)",
+    "[config.json](config.json) has the config of the model, all settings and the versions.",
+)
 
 
 def finish(settings, task, folder, data, state):
@@ -63,11 +77,17 @@ def finish(settings, task, folder, data, state):
     if settings.export:
         export(folder, text_model, results)
     results["minutes_in_all"] = round(results["minutes"] + (time.monotonic() - begun) / 60, 2)
-    text = report(
-        settings, folder, data.summary, state, results, evaluators,
-        everyday=examples, answers=table(columns[:3], spread(rows, SAMPLES)), file=file.name,
-    )  # fmt: skip
-    write_atomically(folder.report, text)
+    parts = [
+        *beginning(folder, data.summary),
+        *scores_reached(settings, state, results, evaluators),
+        *everyday_sentences(examples),
+        *labels(evaluators),
+        "## Validation texts",
+        table(columns[:3], spread(rows, SAMPLES)),
+        f"[{file.name}]({file.name}) has the whole validation set.",
+        *ENDING,
+    ]
+    write_atomically(folder.report, "\n\n".join(parts) + "\n")
     write_json(folder.results, results)
     tell_what_next(settings, folder)
 
@@ -206,6 +226,79 @@ def export(folder, text_model, results):
     except ExportError as error:
         raise RunError(str(error)) from error
     print(f"{path}, in {time.monotonic() - begun:.0f} s")
+
+
+def beginning(folder, summary):
+    """The paragraphs of report.md about the command, the data, and the run that it began from."""
+    config = folder.read_config()
+    parts = [f"# {folder.path.name}", f"`{config['command']}`", "  \n".join(summary.splitlines())]
+    if start := config.get("start"):
+        text = f"The run began with the weights of `{start['path']}` "
+        text += f"(sha256 {start['weights_sha256']})."
+        while start and "name" not in start.get("published", ()):
+            start = start.get("start")
+        if start:
+            text += " " + LICENCE.format(name=start["published"]["name"])
+        parts.append(text)
+    return parts
+
+
+def scores_reached(settings, state, results, evaluators):
+    """Those about the scores of each set."""
+    task, rows = evaluators["validation"].task, []
+    for score in task.scores:
+        name, form = SCORES[score]
+        rows.append((name, *(form.format(results[f"{part}_{score}"]) for part in evaluators)))
+    how = f" with beam {settings.num_beams}, cased and detokenised, as sacrebleu does by default"
+    speed = statistics.median([row["tokens_per_second"] for row in state.rows] or [0])
+    return [
+        "## Results",
+        table(("", *evaluators), rows),
+        f"The run made {results['steps']:,} updates in {results['minutes']:.1f} minutes, at "
+        f"{speed:,.0f} {task.unit} a second, within {results['peak_memory_mib']:,} MiB of memory. "
+        "The weights that scored best were evaluated"
+        f"{how if settings.task == 'translation' else ''}.",
+        "![Loss and validation scores by minutes](curves.png)",
+    ]
+
+
+def everyday_sentences(examples):
+    """Those about the hand-written sentences, if they were measured."""
+    if not examples:
+        return []
+    return [
+        "## Everyday sentences",
+        "Ten of the everyday set, which was written by hand and is never learned from: from the "
+        "best translation to the worst.",
+        table(("source", "reference", "translation"), examples),
+    ]
+
+
+def labels(evaluators):
+    """Those about each label, if there are labels: of the last set."""
+    name, evaluator = [*evaluators.items()][-1]
+    if evaluator.table is None:
+        return []
+    rows = []
+    names = evaluator.task.tokenizers[1].names
+    for label, (*shares, count) in zip(names, class_scores(evaluator.table), strict=True):
+        rows.append((label, *(f"{100 * share:.1f}" for share in shares), int(count)))
+    return [
+        "## Labels",
+        f"Of the {name} set, in %:",
+        table(("label", "precision", "recall", "F1", "count"), rows),
+        "How the label of each row was classified in the validation set:",
+        "![Confusion matrix](confusion.png)",
+    ]
+
+
+def table(head, rows):
+    """A Markdown table."""
+    lines = []
+    for row in [head, ["---"] * len(head), *rows]:
+        cells = [in_a_line(str(cell)).replace("|", "\\|") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
