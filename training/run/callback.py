@@ -71,7 +71,8 @@ class RunCallback(keras.callbacks.Callback):
         if not math.isfinite(logs["loss"]):
             raise RunError(
                 f"The loss was not finite at update {self.state.step}: lower --learning_rate, and "
-                "give --overwrite"
+                "give --overwrite. If that does not help, the labels are beyond the model's "
+                "vocabulary: the tokenizer of --init_from is not that of its model"
             )
         is_best = (self.is_due() or self.budget.ended) and self.validate(logs)
         if self.checkpoints:
