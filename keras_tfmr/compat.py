@@ -6,7 +6,7 @@
 - tensorflow-text: the resource that holds a SentencePiece model.
 
 Each function says why it needs it. `usable_cores` and `take` use public API alone, which differs
-between versions of Python and between backends.
+between versions of Python and between backends; so does `import_tensorflow`.
 
 Tried with Keras 3.15.1, TensorFlow 2.20 and 2.21, tensorflow-text 2.20.0 and 2.21.1.
 """
@@ -15,6 +15,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import sys
 
 # Attributes of a GraphDef without a public name: of a loop's node, whether it is taken apart, and
 # of a function, whether only XLA runs it.
@@ -37,6 +38,39 @@ def usable_cores():
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def import_tensorflow():
+    """Imports TensorFlow and tensorflow-text for a command, which then prints nothing but its own.
+
+    Sets TF_CPP_MIN_LOG_LEVEL to 3, if it is not set. Their libraries heed it once they are loaded,
+    but not before: see `quiet_libraries`.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with quiet_libraries():
+        import tensorflow_text  # noqa: F401
+
+
+@contextlib.contextmanager
+def quiet_libraries():
+    """A context in which nothing is written to standard error, unless TF_CPP_MIN_LOG_LEVEL is 0.
+
+    Libraries in C++ write there what they find while they are loaded (TensorFlow, that there is no
+    GPU), and SentencePiece, that a model normalises nothing; a level that holds from the start
+    would replace this. An exception is raised as ever.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0":
+        yield
+        return
+    sys.stderr.flush()
+    own, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(nothing)
 
 
 def keras_mask(x):
@@ -137,8 +171,9 @@ def sentencepiece_ops(model_bytes, out_type, name):
     """
     import tensorflow_text as tf_text
 
-    ops = tf_text.SentencepieceTokenizer(model_bytes, out_type=out_type)
-    ops._model_resource = _lasting_model()(model_bytes, name)
+    with quiet_libraries():
+        ops = tf_text.SentencepieceTokenizer(model_bytes, out_type=out_type)
+        ops._model_resource = _lasting_model()(model_bytes, name)
     return ops
 
 

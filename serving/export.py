@@ -12,12 +12,12 @@ wrong arguments.
 """
 
 import argparse
-import os
 import signal
 import sys
 from pathlib import Path
 
 from keras_tfmr._files import check_folder
+from keras_tfmr.compat import import_tensorflow
 
 # Options that are keyword arguments of `from_preset`.
 OF_PRESET = (
@@ -118,8 +118,8 @@ def export(options):
     output = options.output or Path(options.preset, options.format)
     check_folder(output)
     texts = options.calibrate and lines_of(options.calibrate)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Here, because it imports TensorFlow: --help and wrong arguments are answered at once.
+    # Here, because it takes long: --help and wrong arguments are answered at once.
+    import_tensorflow()
     from keras_tfmr.text_models.load import load_text_model
 
     text_model = load_text_model(options.preset, options.weights or True, **given)

@@ -28,6 +28,7 @@ import threading
 
 from aiohttp import web
 
+from keras_tfmr.compat import quiet_libraries
 from serving.arguments import port
 
 MAX_REQUEST_BYTES = 64 << 20
@@ -104,12 +105,13 @@ def address_of(host, reserved):
 
 def serve(options, base_path, rpc_port, rest_port):
     """Loads the newest version, then serves until a signal; returns the exit status."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     # Here, as in `listen`, because it imports TensorFlow: --help is answered at once.
-    from serving.devserver.session import load
-    from serving.devserver.versions import Versions
+    with quiet_libraries():
+        from serving.devserver.session import load
+        from serving.devserver.versions import Versions
 
     versions = Versions(options.model_name, base_path, load)
     try:

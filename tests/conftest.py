@@ -15,7 +15,7 @@ import signal
 import sys
 from concurrent import futures
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # As many workers of pytest-xdist run as there are cores.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")

@@ -15,9 +15,11 @@ import sys
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
+    from keras_tfmr.compat import import_tensorflow
     from training.settings.command_line import parse_arguments
 
     settings = parse_arguments(__doc__, arguments)
+    import_tensorflow()
     from training.train import command
 
     return command("train_pt_en.py", settings)

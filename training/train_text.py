@@ -17,10 +17,12 @@ import sys
 
 def main(arguments=None):
     """Runs the command line; returns the exit status."""
+    from keras_tfmr.compat import import_tensorflow
     from training.settings.command_line import parse_arguments
     from training.settings.training_config import TEXT_TASKS
 
     settings = parse_arguments(__doc__, arguments, TEXT_TASKS)
+    import_tensorflow()
     from training.train import command
 
     return command("train_text.py", settings)

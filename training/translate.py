@@ -27,7 +27,7 @@ from itertools import chain
 from pathlib import Path
 
 from keras_tfmr._files import check_writable
-from keras_tfmr.compat import usable_cores
+from keras_tfmr.compat import import_tensorflow, usable_cores
 from keras_tfmr.text.strings import read_terms
 from training.command import scripts
 from training.command.disk import RunError
@@ -159,6 +159,7 @@ def lines_of(file):
 
 def load(options):
     """Two functions of a list of texts: their translations, and their numbers of tokens."""
+    import_tensorflow()
     import tensorflow as tf
 
     from keras_tfmr import Translator

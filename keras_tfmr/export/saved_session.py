@@ -73,5 +73,6 @@ def first_lines(error):
 def register_text_ops():
     """Loads TensorFlow Text's ops, if it is installed, but not its modules, which import Keras."""
     if spec := importlib.util.find_spec("tensorflow_text"):
-        for library in sorted(pathlib.Path(spec.origin).parent.glob("python/ops/*.so")):
-            tf.load_op_library(str(library))
+        with compat.quiet_libraries():
+            for library in sorted(pathlib.Path(spec.origin).parent.glob("python/ops/*.so")):
+                tf.load_op_library(str(library))

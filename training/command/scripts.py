@@ -9,7 +9,7 @@ from typing import Any
 
 
 def begin_quietly(stopped: str = "Stopped.") -> None:
-    """From here on, Ctrl-C and SIGTERM end the process with one line, and TensorFlow says little.
+    """From here on, Ctrl-C and SIGTERM end the process with one line.
 
     Every script begins with it, before what takes long to import. The handler ends the process
     itself, since TensorFlow swallows some of the exceptions that a handler raises within its calls.
@@ -25,7 +25,6 @@ def begin_quietly(stopped: str = "Stopped.") -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):

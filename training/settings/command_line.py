@@ -8,6 +8,7 @@ import contextlib
 import json
 from pathlib import Path
 
+from keras_tfmr.compat import import_tensorflow
 from training.command import scripts
 from training.settings.training_config import FIELDS, LENGTHS, TRANSLATION, TrainingConfig, kind_of
 
@@ -44,13 +45,15 @@ def parse_arguments(description, arguments=None, tasks=TRANSLATION):
             values["protect"] = []
         start = None
         if values.get("init_from"):
-            from training.settings.init_from import Start  # reads with Keras
+            import_tensorflow()
+            from training.settings.init_from import Start
 
             start = Start(values["init_from"])
             values = start.settings_for(values)
         settings = TrainingConfig.from_dict(values).resolved()
         if settings.model_fields:
-            from training.settings.models import config_of  # which imports TensorFlow
+            import_tensorflow()
+            from training.settings.models import config_of
 
             config_of(settings, start and start.config)
         return settings
