@@ -76,17 +76,14 @@ def damaged():
     "name, content, message",
     [
         ("a.tsv", "a\tb\nno tab\n", r"line 2: expected .* found 1 column: 'no tab'"),
-        ("a.tsv", "a\tb\tc\n", r"line 1: expected .* found 3 columns"),
         ("a.tsv", b"a\tb\nc\t\xff\n", r"line 2: not UTF-8 at byte 2 of the line \(0xff\)"),
         ("a.tsv", "", "the file is empty"),
         ("a.tsv", "\ufeff", "the file is empty"),
         ("a.tsv", "\t\n", "no pair is left of 1 lines; dropped: 1 with an empty side"),
-        ("a.csv", "pt,en\n", "the file is empty"),
         ("a.csv", "pt,en\na,b\na,b,c\n", "line 3: expected 2 cells, as in the first line"),
         ("a.csv", "pt,en\na\n", r"line 2: expected texts. Received: \['a', None\]"),
         ("a.csv", 'pt,en\na,"b\n', "line 2: unexpected end of data"),
         ("a.tsv", "a\tb\nc\td\0e\n", r"line 2: not text, it holds a NUL character: 'd\\x00e'"),
-        ("a.jsonl", '{"pt": "a", "en": "\\u0000"}\n', "line 1: not text, it holds a NUL"),
         ("a.jsonl", '{"pt": "a", "en": 5}\n', r"line 1: expected texts. Received: \['a', 5\]"),
         (
             "a.csv",
@@ -98,7 +95,6 @@ def damaged():
         ("a.jsonl", '{"pt": "a", "en": "b"}\n{"pt": "c"}', "line 2: expected two columns.*: pt"),
         ("a.parquet", b"PAR1", r"a\.parquet: "),
         ("one", "a\nb\nc\n", "two ends after line 2, but .*one has a line 3"),
-        ("one", "a\n", "one ends after line 1, but .*two has a line 2"),
         *damaged(),
     ],
 )
@@ -114,7 +110,6 @@ def test_what_is_wrong_is_refused_by_file_and_line(tmp_path, name, content, mess
     "refused, message",
     [
         (lambda: sources.parse(["a.tsv:3", "b.tsv"]), "all corpora a weight or none; b.tsv has"),
-        (lambda: sources.parse(["a.tsv:0"]), r"must be positive. Received: a.tsv:0"),
         (lambda: sources.parse(["a.tsv"], ["b.tsv=x"]), r"--tag must name a file.* Received: b"),
         (lambda: sources.parse(["a.tsv"], ["a.tsv"]), "FILE=TAG"),
         (lambda: sources.parse(["a.tsv"], ["a.tsv=x", "a.tsv=y"]), "one tag for each file"),

@@ -82,7 +82,8 @@ class Killed(BaseException):
 @pytest.mark.parametrize("writes", range(4))
 def test_a_run_that_is_killed_while_it_begins_can_be_repeated(writes, tmp_path, monkeypatch):
     """After each of the files of its beginning, over an old run that it deletes."""
-    folder, old = RunFolder(tmp_path), dataclasses.replace(ASKED, seed=5).to_dict()
+    old = run_folder.settle(dataclasses.replace(ASKED, seed=5)).to_dict()
+    folder = RunFolder(tmp_path)
     folder.begin({**ENTRIES, "arguments": old}, TOKENIZERS, new=True)
     folder.checkpoints.mkdir()
     (folder.checkpoints / "step-000000001.npz").touch()
