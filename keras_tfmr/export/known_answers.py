@@ -80,7 +80,6 @@ def request_of(text_model: Any, name: str, texts: Sequence[Any]) -> dict[str, np
 
     values = {
         "reference": [*texts[::-1]],
-        "inputs": [example_of(text) for text in texts],
         # The first word of each text, which becomes another one.
         "terms": [b"\t".join(utf8(one) for one in (*text.split()[:1], text[:9])) for text in texts],
         "length": in_turn(16),  # long enough to go through several steps
@@ -93,10 +92,3 @@ def request_of(text_model: Any, name: str, texts: Sequence[Any]) -> dict[str, np
         alias: np.array(values.get(alias, [*texts]), object if dtype == "string" else dtype)
         for alias, dtype in text_model.declared[name].inputs.items()
     }
-
-
-def example_of(text: str | bytes) -> bytes:
-    """A text as a serialised `tf.train.Example`, of which Classify and Regress take a list."""
-    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[utf8(text)]))
-    message = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
-    return message.SerializeToString(deterministic=True)

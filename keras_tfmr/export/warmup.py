@@ -31,8 +31,7 @@ class Request(NamedTuple):
 def write(path: pathlib.Path, requests: Iterable[tuple[str, dict]]) -> None:
     """Writes the warm-up file into a version's folder.
 
-    Each request is a signature and {input name: list of strings, or array}. A Predict request
-    warms up the signatures of Classify and Regress, too.
+    Each request is a signature and {input name: list of strings, or array}.
     """
     file = path / FILE
     file.parent.mkdir(exist_ok=True)

@@ -25,7 +25,7 @@ METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 WARM_UP = 16  # texts that warm-up requests are made of
 EXAMPLES = 5  # texts in the metadata, for a page that shows the model
 # The greatest difference of a float from its value in process: a session fuses ops differently.
-_TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2, "int8": 5e-2}
+_TOLERANCE, _ROUNDED_TOLERANCE = 1e-4, 5e-2  # in float32, in others
 
 
 def export(
@@ -42,15 +42,40 @@ def export(
         known = ", ".join(map(repr, FORMATS))
         raise ValueError(f"Expected a format of {known}. Received: {format!r}")
     _files.check_folder(directory, empty=format != "saved_model")
-    if format == "saved_model":
-        directory = pathlib.Path(directory)
-        return write_saved_model(text_model, directory, precision, texts, warm_up, check)
-    given = {
-        "precision": precision, "texts": texts, "warm_up": warm_up,
-        "check": None if check else check,
-    }  # fmt: skip
-    if useless := [name for name, value in given.items() if value is not None]:
-        raise ValueError(f"{useless[0]} has no effect on the format {format!r}")
+    if format != "saved_model":
+        given = {"precision": precision, "texts": texts, "warm_up": warm_up}
+        useless = [name for name, value in given.items() if value is not None]
+        if useless := useless + ["check"] * (not check):
+            raise ValueError(f"{useless[0]} has no effect on the format {format!r}")
+        return write_other(text_model, directory, format)
+    directory = pathlib.Path(directory)
+    texts = [text for text in calibration.texts_for(text_model, texts) if text.split()]
+    trained, served, record = _prepared(text_model, precision, texts)
+    precision = precision_of(served.model)
+    metadata = metadata_of(text_model, precision, texts[:EXAMPLES], record)
+    functions = {
+        name: function.get_concrete_function() for name, function in served.signatures.items()
+    }
+    warm_ups = known_answers.warm_ups(served, warm_up, texts[:WARM_UP] or known_answers.TEXTS)
+    cases = known_answers.cases(served) if check else []
+    problems = _strays(trained, cases) if precision == "float32" else []
+    with _files.writing(directory), _files.unfinished(directory) as folder:
+        _save(served, functions, folder)
+        warmup.write(folder, warm_ups)
+        batching.write(folder)
+        text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
+        (folder / METADATA_FILE).write_text(text + "\n", encoding="utf-8")
+        if check:
+            tolerance = _TOLERANCE if precision == "float32" else _ROUNDED_TOLERANCE
+            problems += problems_in_new_process(folder, cases, tolerance)
+        if problems:
+            listed = "".join(f"\n- {problem}" for problem in problems)
+            raise ExportError(f"The export would not serve and was not kept:{listed}")
+        return _files.publish(folder, directory)
+
+
+def write_other(text_model: Any, directory: str | os.PathLike[str], format: str) -> pathlib.Path:
+    """Writes a translator for another engine."""
     if format not in text_model.formats:
         raise ExportError(
             f"The format {format!r} needs a translator. Received: a {type(text_model).__name__}"
@@ -60,16 +85,8 @@ def export(
     return write_marian_mt(text_model, directory)
 
 
-def write_saved_model(
-    text_model: Any,
-    directory: pathlib.Path,
-    precision: str | None,
-    texts: Iterable[Text] | None,
-    warm_up: Iterable[str] | None,
-    checked: bool,
-) -> pathlib.Path:
-    """Writes the next version of a SavedModel."""
-    texts = [text for text in calibration.texts_for(text_model, texts) if text.split()]
+def _prepared(text_model, precision, texts):
+    """The text model in the precision of an export, its copy for decoding, and its record."""
     record = dict(text_model.record)
     if precision == "int8":
         if not texts:
@@ -77,32 +94,12 @@ def write_saved_model(
                 "int8 needs texts in the model's source language, a few hundred like those of real "
                 "requests, to find the ranges of products with: give `texts`, or --calibrate FILE"
             )
-        trained = served = text_model.for_decoding("int8", texts)
+        served = text_model.for_decoding("int8", texts)
         record["int8"] = calibration.measured(text_model, served, texts)
-    else:
-        # As it is if possible: its functions may have been traced already.
-        trained = text_model if precision is None else text_model.replace(precision=precision)
-        served = trained.for_decoding()
-    precision = precision_of(served.model)
-    metadata = metadata_of(text_model, precision, texts[:EXAMPLES], record)
-    functions = {
-        name: function.get_concrete_function() for name, function in served.signatures.items()
-    }
-    warm_ups = known_answers.warm_ups(served, warm_up, texts[:WARM_UP] or known_answers.TEXTS)
-    cases = known_answers.cases(served) if checked else []
-    problems = _strays(trained, cases) if precision == "float32" else []
-    with _files.writing(directory), _files.unfinished(directory) as folder:
-        _save(served, functions, folder)
-        warmup.write(folder, warm_ups)
-        batching.write(folder)
-        text = json.dumps(metadata, indent=2, ensure_ascii=False, default=str)
-        (folder / METADATA_FILE).write_text(text + "\n", encoding="utf-8")
-        if checked:
-            problems += problems_in_new_process(folder, cases, _TOLERANCE[precision])
-        if problems:
-            listed = "".join(f"\n- {problem}" for problem in problems)
-            raise ExportError(f"The export would not serve and was not kept:{listed}")
-        return _files.publish(folder, directory)
+        return served, served, record
+    # As it is if possible: its functions may have been traced already.
+    trained = text_model if precision is None else text_model.replace(precision=precision)
+    return trained, trained.for_decoding(), record
 
 
 def metadata_of(
@@ -126,7 +123,7 @@ def metadata_of(
 
 def _strays(trained, cases):
     """The differences between the default signature's answer and that of the model's own layers."""
-    tolerance, where = _TOLERANCE["float32"], "by the model's own layers"
+    tolerance, where = _TOLERANCE, "by the model's own layers"
     return [
         problem
         for found in cases
@@ -163,9 +160,6 @@ def _save(text_model, functions, path):
     _edit(graph.graph_def)
     # With the same tensors, so that a server prepares them once and batches both signatures.
     graph.signature_def["serving_default"].CopyFrom(graph.signature_def[text_model.default])
-    for name in text_model.signatures:  # TensorFlow writes Predict for all
-        method = text_model.declared[name].method
-        graph.signature_def[name].method_name = f"tensorflow/serving/{method}"
     (path / "saved_model.pb").write_bytes(saved_model.SerializeToString())
     (path / "fingerprint.pb").unlink(missing_ok=True)  # that of the graph before the edits
 

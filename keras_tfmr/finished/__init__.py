@@ -1,15 +1,15 @@
 """Finished models: copies that decode in fewer operations, in float32, bfloat16 or int8.
 
 Takes a functional model and returns one of the same class with the same outputs and its own
-weights, for an export. Each layer of ours is exchanged for a finished one that computes the same;
+weights, for an export. Each layer of ours becomes a finished one that computes the same;
 others stay as they are. TensorFlow only.
 """
 
 import warnings
 
-from keras_tfmr.finished.exchange import finished
+from keras_tfmr.finished.convert import finished
 from keras_tfmr.finished.int8 import check_int8, is_large, observing, rounded, share_of_int8
-from keras_tfmr.finished.parts import exact
+from keras_tfmr.finished.products import exact
 from keras_tfmr.models.next_token_model import NextTokenModel
 from keras_tfmr.precision import (
     PRECISIONS,

@@ -4,9 +4,9 @@ import math
 
 from keras import ops
 
-from keras_tfmr.finished.parts import Norm, Part, matrix
+from keras_tfmr.finished.products import Norm, Part, matrix
 from keras_tfmr.finished.stacks import copied
-from keras_tfmr.layers import NoPositions
+from keras_tfmr.layers import NoPositions, PositionalEmbedding
 from keras_tfmr.layers.embedding import vectors_at
 
 
@@ -60,16 +60,7 @@ class FinishedEmbedding(Part):
         x = x if self.positions is None else x + vectors
         return x if self.norm is None else self.norm(x)
 
-    def compute_mask(self, inputs, previous_mask=None):
-        if len(inputs.shape) == 3 or not self.mask_zero:  # vectors, in reverse
-            return previous_mask
-        mask = ops.not_equal(inputs, 0)
-        return mask if previous_mask is None else ops.logical_and(mask, previous_mask)
-
-    def check_length(self, length):
-        """As `PositionalEmbedding.check_length`."""
-        if hasattr(self.positions, "check_length"):
-            self.positions.check_length(length)
+    compute_mask = PositionalEmbedding.compute_mask  # by `mask_zero`
 
 
 class FinishedHead(Part):

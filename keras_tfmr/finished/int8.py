@@ -1,4 +1,4 @@
-"""Products and tables of integers, in the place of those of `parts`; TensorFlow's alone.
+"""Products and tables of integers, in the place of those of `products`; TensorFlow's alone.
 
 TensorFlow's op `_QuantizedMatMul` multiplies integers with oneDNN and keeps the weights in oneDNN's
 own layout. Builds of TensorFlow for Linux on x86-64 have it. Inputs are rounded to 0…255 and
@@ -20,7 +20,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_tfmr import compat
-from keras_tfmr.finished.parts import Kind, Part, Product, Table
+from keras_tfmr.finished.products import Kind, Part, Product, Table
 
 INPUT_STEPS = 255
 WEIGHT_STEPS = 63

@@ -3,7 +3,7 @@
 from keras import ops
 
 from keras_tfmr.compat import keras_mask
-from keras_tfmr.finished.parts import Norm, Part, centered, matrix, side_by_side
+from keras_tfmr.finished.products import Norm, Part, centered, matrix, side_by_side
 from keras_tfmr.finished.sublayers import (
     FinishedCrossAttention,
     FinishedFeedForward,
@@ -12,7 +12,7 @@ from keras_tfmr.finished.sublayers import (
 )
 from keras_tfmr.layers.cache import key_positions, new_positions, visible
 from keras_tfmr.layers.masking import any_key, causal_mask, mask_bias, merge_masks, zero_rows
-from keras_tfmr.layers.relative_positions import RotaryPositions
+from keras_tfmr.layers.relative_positions import rotation_and_bias
 
 
 class FinishedLayer(Part):
@@ -68,7 +68,7 @@ class FinishedStack(Part):
         shape = batch, length
         mask = keras_mask(x) if mask is None else mask
         positions = ops.arange(length, dtype="int32")
-        rotation, bias = self._relations(positions, positions)
+        rotation, bias = rotation_and_bias(self.relative_positions, positions)
         padding = None if mask is None else ops.cast(mask, "bool")[:, None, None]
         earlier = causal_mask(length, length)[None, None] if self.causal else None
         may_attend = merge_masks([padding, earlier])
@@ -96,10 +96,12 @@ class FinishedStack(Part):
         """Tokens after those in the caches, as the `step` of the layer this was made from."""
         shape, of_example = step_shapes(x, num_beams)
         length = shape[1]
-        attending = [layer for layer in self.layers if layer.self_attention is not None]
         rotation = bias = None
-        if attending:
-            rotation, bias = self._relations_of_step(caches[0], index, length)
+        if self.relative_positions is not None:
+            queries, keys = new_positions(index, length), key_positions(caches[0], length)
+            rotation, bias = rotation_and_bias(self.relative_positions, queries, keys)
+        if caches:  # of the layers with self-attention
+            bias = mask_bias(visible(caches[0], length), bias)
         x = self._first(x)
         new_caches, caches = [], list(caches)
         for i, layer in enumerate(self.layers):
@@ -128,24 +130,6 @@ class FinishedStack(Part):
         if self.norm is not None:
             x = self.norm.scaled(x) if self.centers else self.norm(x)
         return ops.reshape(x, (*shape, self.d_model))
-
-    def _relations(self, queries, keys):
-        """The rotation and the bias of scores by positions int32 `[query]`, `[key]`, or None."""
-        if self.relative_positions is None:
-            return None, None
-        if isinstance(self.relative_positions, RotaryPositions):
-            return self.relative_positions(queries), None
-        return None, self.relative_positions(queries, keys)
-
-    def _relations_of_step(self, cache, index, length):
-        """The rotation and the bias of `length` tokens after `index` others."""
-        rotation = bias = None
-        if isinstance(self.relative_positions, RotaryPositions):
-            rotation = self.relative_positions(new_positions(index, length))
-        elif self.relative_positions is not None:
-            keys = key_positions(cache, length)
-            bias = self.relative_positions(new_positions(index, length), keys)
-        return rotation, mask_bias(visible(cache, length), bias)
 
 
 class FinishedEncoder(FinishedStack):

@@ -12,10 +12,10 @@ Vectors are float32 `[rows * length, d_model]` between the sublayers, in all pre
 
 import math
 
-import keras
+import tensorflow as tf
 from keras import ops
 
-from keras_tfmr.finished.parts import Norm, Part, centered, matrix, side_by_side
+from keras_tfmr.finished.products import Norm, Part, centered, matrix, side_by_side
 from keras_tfmr.layers.cache import empty_cache, extended
 from keras_tfmr.layers.feed_forward import GatedFeedForward
 from keras_tfmr.layers.masking import biased_softmax, zero_rows
@@ -109,12 +109,12 @@ class Heads(Part):
             (many, _, each, _), key = ops.shape(queries), ops.shape(keys)[2]
             group = self.heads // self.kv_heads
             queries = ops.reshape(queries, (many, self.kv_heads, each * group, self.dim))
-            scores = matmul_transposed(queries, keys)
+            scores = tf.matmul(queries, keys, transpose_b=True)
             scores = biased_softmax(ops.reshape(scores, (many, self.heads, each, key)), bias)
             scores = zero_rows(scores, attends)
             weights = ops.reshape(scores, (many, self.kv_heads, each * group, key))
         else:
-            scores = biased_softmax(matmul_transposed(queries, keys), bias)
+            scores = biased_softmax(tf.matmul(queries, keys, transpose_b=True), bias)
             weights = scores = zero_rows(scores, attends)
         y = ops.matmul(ops.cast(weights, values.dtype), values)
         if isinstance(length, int) and length == 1:
@@ -157,7 +157,8 @@ class FinishedSelfAttention(Part):
         heads = self.heads
         y = heads.cut(self.inputs(self.residual.before(x)), shape)
         sizes = [heads.heads, heads.kv_heads, heads.kv_heads]
-        queries, keys, values = split(y, sizes, axis=1)
+        # `ops.split` takes places, of which TensorFlow makes these sizes in seven operations.
+        queries, keys, values = tf.split(y, sizes, axis=1)
         return heads.queries(queries, rotation), heads.keys(keys, rotation), values
 
     def empty_cache(self, rows, room):
@@ -221,27 +222,3 @@ def gated(activation):
         return activation(gate) * hidden
 
     return product
-
-
-def matmul_transposed(x, y):
-    """`[..., n, k]` times `[..., m, k]` transposed → `[..., n, m]`.
-
-    On TensorFlow, the product itself transposes: one operation less in each attention.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return ops.matmul(x, ops.swapaxes(y, -1, -2))
-    import tensorflow as tf
-
-    return tf.matmul(x, y, transpose_b=True)
-
-
-def split(x, sizes, axis):
-    """`x` cut into pieces of these sizes along an axis.
-
-    `ops.split` takes places, from which TensorFlow would compute the sizes in seven operations.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return ops.split(x, [sum(sizes[:i]) for i in range(1, len(sizes))], axis=axis)
-    import tensorflow as tf
-
-    return tf.split(x, sizes, axis=axis)

@@ -13,7 +13,7 @@ from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward, activation_name
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.options import BlockOptions, LayerOptions
-from keras_tfmr.layers.relative_positions import RotaryPositions
+from keras_tfmr.layers.relative_positions import rotation_and_bias
 
 
 class Block(TransformerLayer):
@@ -125,12 +125,8 @@ class Stack(Block):
 
     def relations(self, x: Tensor) -> tuple[Nested, Tensor | None]:
         """`rotation` and `position_bias` of the layers, for `x` `[batch, length, d_model]`."""
-        if self.relative_positions is None:
-            return None, None
-        relations = self.relative_positions(ops.arange(ops.shape(x)[1], dtype="int32"))
-        if isinstance(self.relative_positions, RotaryPositions):
-            return relations, None
-        return None, relations
+        positions = ops.arange(ops.shape(x)[1], dtype="int32")
+        return rotation_and_bias(self.relative_positions, positions)
 
     def relations_of_step(
         self, x: Tensor, cache: Cache, index: Tensor
@@ -139,10 +135,8 @@ class Stack(Block):
         if self.relative_positions is None:
             return None, None
         length = ops.shape(x)[1]
-        queries = new_positions(index, length)
-        if isinstance(self.relative_positions, RotaryPositions):
-            return self.relative_positions(queries), None
-        return None, self.relative_positions(queries, key_positions(cache, length))
+        queries, keys = new_positions(index, length), key_positions(cache, length)
+        return rotation_and_bias(self.relative_positions, queries, keys)
 
     def get_config(self) -> dict[str, Any]:
         return {

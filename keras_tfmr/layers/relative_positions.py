@@ -72,6 +72,21 @@ class RotaryPositions(MaskingLayer):
         }
 
 
+def rotation_and_bias(relative_positions, queries, keys=None):
+    """What attention takes of a layer of relative positions: `rotation` and `position_bias`.
+
+    Args:
+        relative_positions: The layer, or None.
+        queries: int tensor `[query]` of positions.
+        keys: int tensor `[key]`; the same as `queries` by default.
+    """
+    if relative_positions is None:
+        return None, None
+    if isinstance(relative_positions, RotaryPositions):
+        return relative_positions(queries), None
+    return None, relative_positions(queries, keys)
+
+
 def rotated(x, rotation):
     """`x` `[batch, heads, length, key_dim]` rotated by what `RotaryPositions` gave, or itself."""
     if rotation is None:

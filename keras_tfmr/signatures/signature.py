@@ -24,13 +24,12 @@ class Signature(Generic[Answer]):
     Attributes:
         name: Its name in an export.
         outputs: The outputs that `answer` takes, in this order.
-        answer: The answer to a text, from its outputs; None if only other clients ask.
+        answer: The answer to a text, from its outputs.
         inputs: {name: dtype} of the inputs, the first of which is the texts. Each is `[batch]`:
             TensorFlow Serving batches requests only if they differ in this dimension alone.
         optional: Further outputs, which not every model has; `()` stands for a missing one.
         warmed_up: Whether exports warm servers up for it by default.
         searched: Whether the answer is the best of several, which rounding can change completely.
-        method: TensorFlow Serving's method: "predict", "classify" or "regress".
 
     >>> LOG_PROB.read({"log_prob": [-1.5], "tokens": [3], "truncated": [False]})
     [Likelihood(log_prob=-1.5, tokens=3, truncated=False)]
@@ -38,12 +37,11 @@ class Signature(Generic[Answer]):
 
     name: str
     outputs: tuple[str, ...]
-    answer: Callable[..., Answer] | None = None
+    answer: Callable[..., Answer]
     inputs: Mapping[str, str] = field(default_factory=lambda: {"text": "string"})
     optional: tuple[str, ...] = ()
     warmed_up: bool = False
     searched: bool = False
-    method: str = "predict"
 
     def read(self, outputs: Outputs) -> list[Answer]:
         """The answer to each text, from all outputs.
@@ -53,7 +51,6 @@ class Signature(Generic[Answer]):
         """
         if missing := [name for name in self.outputs if name not in outputs]:
             raise ValueError(f"it lacks {', '.join(missing)}. Received: {', '.join(outputs)}")
-        assert self.answer is not None  # for the type checker
         columns = [outputs[name] for name in self.outputs]
         columns += [outputs.get(name, [()] * len(columns[0])) for name in self.optional]
         return [self.answer(*values) for values in zip(*columns, strict=True)]
@@ -156,10 +153,3 @@ COMPLETE_GREEDILY = Signature(
     searched=True,
 )
 LOG_PROB = Signature("log_prob", LIKELIHOOD, answers.Likelihood)
-# TensorFlow Serving's own methods, whose requests hold `tf.train.Example` messages.
-CLASSIFY_EXAMPLES: Signature[Any] = Signature(
-    "classify_examples", ("classes", "scores"), inputs={"inputs": "string"}, method="classify"
-)
-REGRESS_EXAMPLES: Signature[Any] = Signature(
-    "regress_examples", ("outputs",), inputs={"inputs": "string"}, method="regress"
-)

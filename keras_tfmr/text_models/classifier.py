@@ -9,11 +9,11 @@ import tensorflow as tf
 from keras_tfmr.layers import PositionalEmbedding
 from keras_tfmr.signatures.answers import Classification
 from keras_tfmr.signatures.inputs import text_of
-from keras_tfmr.signatures.signature import CLASSIFY, CLASSIFY_EXAMPLES, REGRESS_EXAMPLES
+from keras_tfmr.signatures.signature import CLASSIFY
 from keras_tfmr.text.labels import Labels
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.tokenizer import Tokenizer
-from keras_tfmr.text_models.text_model import BATCH, TextModel, texts_of, traced
+from keras_tfmr.text_models.text_model import BATCH, TextModel, traced
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -64,12 +64,7 @@ class Classifier(TextModel):
             lambda ids: tf.nn.softmax(self.model(ids, training=False)),
             ids=([None, None], tf.int32),
         )
-        of_two_labels = [(REGRESS_EXAMPLES, self._regress_examples)]
-        self._serve(
-            (CLASSIFY, self._classify),
-            (CLASSIFY_EXAMPLES, self._classify_examples),
-            *(of_two_labels if len(self.labels) == 2 else ()),
-        )
+        self._serve((CLASSIFY, self._classify))
 
     def classify(self, texts: Iterable[Text], batch_size: int = BATCH) -> list[Classification]:
         """The labels of each text, str or bytes, with their probabilities, in order.
@@ -94,7 +89,9 @@ class Classifier(TextModel):
         `label` string and `truncated` bool, both [batch]; `labels` string and `probabilities`
         float32, both [batch, classes]. A text that is too long is cut, and `truncated` is True.
         """
-        probabilities, truncated = self._probabilities(text)
+        text = tf.ensure_shape(text, [None])
+        ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
+        probabilities = self._model(ids)
         sorted_probabilities, order = tf.nn.top_k(probabilities, len(self.labels))
         labels = tf.gather(tf.constant(self.labels), order)
         return {
@@ -103,29 +100,6 @@ class Classifier(TextModel):
             "probabilities": sorted_probabilities,
             "truncated": truncated,
         }
-
-    def _classify_examples(self, inputs):
-        """Examples [batch] -> `classes` string, `scores` float32 [batch, classes], in model order.
-
-        For TensorFlow Serving's Classify.
-        """
-        probabilities, _ = self._probabilities(texts_of(inputs))
-        classes = tf.tile(tf.constant([self.labels]), [tf.shape(probabilities)[0], 1])
-        return {"classes": classes, "scores": probabilities}
-
-    def _regress_examples(self, inputs):
-        """Examples [batch] -> `outputs` float32 [batch], the probability of the second label.
-
-        For TensorFlow Serving's Regress.
-        """
-        probabilities, _ = self._probabilities(texts_of(inputs))
-        return {"outputs": probabilities[:, 1]}
-
-    def _probabilities(self, text):
-        """Strings [batch] -> float32 [batch, classes], bool [batch]."""
-        text = tf.ensure_shape(text, [None])
-        ids, truncated = self.tokenizer.encode_truncated(text, self.max_length)
-        return self._model(ids), truncated
 
 
 def checked_labels(labels: Iterable[str], model: keras.Model) -> list[str]:

@@ -11,16 +11,10 @@ from keras_tfmr import decoding
 from keras_tfmr.models import LanguageModel
 from keras_tfmr.signatures.answers import Completion, Likelihood
 from keras_tfmr.signatures.inputs import sampling_of, text_of, utf8
-from keras_tfmr.signatures.signature import COMPLETE, COMPLETE_GREEDILY, LOG_PROB, REGRESS_EXAMPLES
+from keras_tfmr.signatures.signature import COMPLETE, COMPLETE_GREEDILY, LOG_PROB
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.tokenizer import Tokenizer, most_characters, valid_utf8
-from keras_tfmr.text_models.text_model import (
-    BATCH,
-    TextModel,
-    shifted,
-    texts_of,
-    traced,
-)
+from keras_tfmr.text_models.text_model import BATCH, TextModel, shifted, traced
 
 _BEGINS_WITH_SPACE = r"(?s)\x{2581}.*"
 # Prompts are padded to one of these lengths, because the pass that reads them needs a fixed one.
@@ -79,7 +73,6 @@ class Completer(TextModel):
             (COMPLETE_GREEDILY, self._complete_greedily),
             (COMPLETE, self._complete),
             (LOG_PROB, self._log_prob),
-            (REGRESS_EXAMPLES, self._regress_examples),
         )
 
     def complete(
@@ -277,13 +270,6 @@ class Completer(TextModel):
         fed_ids = shifted(ids, self.tokenizer.bos_id)
         log_prob, tokens = decoding.score(self.model(fed_ids, training=False), ids)
         return {"log_prob": log_prob, "tokens": tokens, "truncated": truncated}
-
-    def _regress_examples(self, inputs):
-        """Examples [batch] -> `outputs` float32 [batch], the `log_prob` of their texts.
-
-        For TensorFlow Serving's Regress.
-        """
-        return {"outputs": self.signatures[LOG_PROB.name](texts_of(inputs))["log_prob"]}
 
 
 def _at_least_one(ids):

@@ -316,16 +316,6 @@ def traced(function: Callable, **inputs: Any) -> Any:
     return tf.function(function, input_signature=specs, autograph=False)
 
 
-def texts_of(examples: tf.Tensor) -> tf.Tensor:
-    """The feature `text` of `tf.train.Example` messages, string [batch], for Classify and Regress.
-
-    If an Example has no or more than one text, the whole batch fails; TensorFlow's error names the
-    feature.
-    """
-    features = {"text": tf.io.FixedLenFeature([], tf.string)}
-    return tf.io.parse_example(tf.ensure_shape(examples, [None]), features)["text"]
-
-
 def shifted(ids: Any, bos_id: int) -> Any:
     """Decoder inputs that predict ids [rows, length]: the start id, then all but the last.
 

@@ -18,8 +18,8 @@ from keras_tfmr import (
     TransformerLanguageModel,
 )
 from keras_tfmr.compat import flatten_layers
-from keras_tfmr.finished import exchange, int8, optimize_for_decoding
-from keras_tfmr.finished.parts import exact
+from keras_tfmr.finished import convert, int8, optimize_for_decoding
+from keras_tfmr.finished.products import exact
 from keras_tfmr.layers import Decoder, MultiHeadAttention
 from keras_tfmr.precision import with_precision
 
@@ -172,11 +172,11 @@ def test_a_layer_that_is_not_known_stays_as_it_is(case, monkeypatch):
     if case == "class":
         of_another_class(model)
     else:
-        known = exchange.EXCHANGES[Decoder]
+        known = convert.CONVERSIONS[Decoder]
         monkeypatch.setitem(
-            exchange.EXCHANGES, Decoder, known._replace(options=known.options - {"gated"})
+            convert.CONVERSIONS, Decoder, known._replace(options=known.options - {"gated"})
         )
-    copy, reasons = exchange.finished(model, exact("float32"))
+    copy, reasons = convert.finished(model, exact("float32"))
     assert {layer.name for layer in reasons} == {"decoder"}
     check_same(model, copy, atol=1e-5)
 

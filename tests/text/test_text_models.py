@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from formulas import log_softmax
-from text_models import ADVERSARIAL, KINDS, LABELS, LINES, by_hand, classifier, tokenizer
+from text_models import ADVERSARIAL, KINDS, LABELS, LINES, by_hand, tokenizer
 
 from keras_tfmr import Classifier
 from keras_tfmr.export.known_answers import request_of
@@ -42,21 +42,6 @@ def test_labels_are_the_softmax_of_the_model(models):
     assert len({classification.label for classification in found}) > 1, "it ignores the text"
 
 
-def test_tensorflow_servings_own_methods_give_the_same_probabilities():
-    """Classify those of all labels in their order, Regress that of the second of two."""
-    two = classifier(labels=["pt", "en"])
-    expected = [[one.probabilities[label] for label in ("pt", "en")] for one in two.classify(LINES)]
-    classified = answers(two, "classify_examples", LINES)
-    assert (classified["classes"] == [b"pt", b"en"]).all()
-    np.testing.assert_allclose(classified["scores"], expected, atol=1e-5)
-    outputs = answers(two, "regress_examples", LINES)["outputs"]
-    np.testing.assert_allclose(outputs, np.array(expected)[:, 1], atol=1e-5)
-    other = tf.train.Example()
-    other.features.feature["sentence"].bytes_list.value.append(b"Bom dia")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="text"):
-        two.signatures["classify_examples"](tf.constant([other.SerializeToString()]))
-
-
 def test_greedy_completion_is_the_full_forward_pass_repeated(models):
     """Of a long prompt, only the end is read."""
     model = models["completer"].model
@@ -75,14 +60,12 @@ def test_greedy_completion_is_the_full_forward_pass_repeated(models):
 def test_log_prob_is_the_sum_over_the_whole_text(models):
     texts = ["", "Bom", *LINES]
     found = models["completer"].log_prob(texts)
-    regressed = answers(models["completer"], "regress_examples", texts)["outputs"]
-    for text, likelihood, regression in zip(texts, found, regressed, strict=True):
+    for text, likelihood in zip(texts, found, strict=True):
         ids = ids_of(text)
         fed = np.concatenate([[[tokenizer().bos_id]], ids[:, :-1]], axis=1)
         log_probs = log_softmax(models["completer"].model(fed).numpy())[0]
         expected = log_probs[np.arange(ids.shape[1]), ids[0]].sum()
         assert likelihood.log_prob == pytest.approx(expected, abs=1e-3)
-        assert regression == pytest.approx(expected, abs=1e-3)
         assert likelihood.tokens == ids.shape[1]
 
 

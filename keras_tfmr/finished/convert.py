@@ -1,4 +1,4 @@
-"""The exchange of a model's layers for finished ones: the same results in fewer operations."""
+"""Converts a model's layers to finished ones: the same results in fewer operations."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from keras import ops
 from keras_tfmr import layers
 from keras_tfmr.compat import flatten_layers
 from keras_tfmr.finished.embedding import FinishedEmbedding, FinishedHead
-from keras_tfmr.finished.parts import KNOWN_NORMS, Norm, Part, matrix
+from keras_tfmr.finished.products import KNOWN_NORMS, Norm, Part, matrix
 from keras_tfmr.finished.stacks import (
     FinishedCausalDecoder,
     FinishedDecoder,
@@ -39,8 +39,8 @@ OF_EMBEDDINGS = OF_LAYERS | {
 RELATIVE = layers.RotaryPositions, layers.ALiBi, layers.RelativePositionBias
 
 
-class Exchange(NamedTuple):
-    """The rule by which a class of layers is exchanged.
+class Conversion(NamedTuple):
+    """How a class of layers is converted.
 
     Fields:
         options: The known options.
@@ -93,40 +93,40 @@ def embedding(kind, layer, calls):
 
 ENCODES, DECODES = ("self_attention", "feed_forward"), ("self_attention", "cross_attention")
 OF_ONE, OF_TWO = ("x", "mask"), ("x", "context", "mask", "context_mask")
-EXCHANGES = {
-    layers.Encoder: Exchange(OF_STACKS, OF_ONE, stack(FinishedEncoder, *ENCODES)),
-    layers.EncoderLayer: Exchange(OF_BLOCKS, OF_ONE, one_layer(FinishedEncoder, *ENCODES)),
-    layers.GlobalSelfAttention: Exchange(
+CONVERSIONS = {
+    layers.Encoder: Conversion(OF_STACKS, OF_ONE, stack(FinishedEncoder, *ENCODES)),
+    layers.EncoderLayer: Conversion(OF_BLOCKS, OF_ONE, one_layer(FinishedEncoder, *ENCODES)),
+    layers.GlobalSelfAttention: Conversion(
         OF_SUBLAYERS | OF_HEADS, OF_ONE, one_sublayer(FinishedEncoder, "self_attention")
     ),
-    layers.CausalDecoder: Exchange(OF_STACKS, OF_ONE, stack(FinishedCausalDecoder, *ENCODES)),
-    layers.CausalDecoderLayer: Exchange(
+    layers.CausalDecoder: Conversion(OF_STACKS, OF_ONE, stack(FinishedCausalDecoder, *ENCODES)),
+    layers.CausalDecoderLayer: Conversion(
         OF_BLOCKS, OF_ONE, one_layer(FinishedCausalDecoder, *ENCODES)
     ),
-    layers.CausalSelfAttention: Exchange(
+    layers.CausalSelfAttention: Conversion(
         OF_SUBLAYERS | OF_HEADS, OF_ONE, one_sublayer(FinishedCausalDecoder, "self_attention")
     ),
-    layers.Decoder: Exchange(OF_STACKS, OF_TWO, stack(FinishedDecoder, *DECODES, "feed_forward")),
-    layers.DecoderLayer: Exchange(
+    layers.Decoder: Conversion(OF_STACKS, OF_TWO, stack(FinishedDecoder, *DECODES, "feed_forward")),
+    layers.DecoderLayer: Conversion(
         OF_BLOCKS, OF_TWO, one_layer(FinishedDecoder, *DECODES, "feed_forward")
     ),
-    layers.CrossAttention: Exchange(
+    layers.CrossAttention: Conversion(
         OF_SUBLAYERS | OF_HEADS,
         ("x", "context", "context_mask"),
         one_sublayer(FinishedDecoder, "cross_attention"),
     ),
-    layers.FeedForward: Exchange(
+    layers.FeedForward: Conversion(
         OF_SUBLAYERS | OF_FEED_FORWARD,
         ("x",),
         lambda kind, layer, calls: FinishedFeedForwardLayer(kind, layer),
     ),
-    layers.GatedFeedForward: Exchange(
+    layers.GatedFeedForward: Conversion(
         OF_SUBLAYERS | OF_FEED_FORWARD,
         ("x",),
         lambda kind, layer, calls: FinishedFeedForwardLayer(kind, layer),
     ),
-    layers.PositionalEmbedding: Exchange(OF_EMBEDDINGS, ("inputs", "reverse"), embedding),
-    layers.LMHead: Exchange(
+    layers.PositionalEmbedding: Conversion(OF_EMBEDDINGS, ("inputs", "reverse"), embedding),
+    layers.LMHead: Conversion(
         OF_PROJECTIONS | {"units"}, ("x",), lambda kind, layer, calls: FinishedHead(kind, layer)
     ),
 }
@@ -147,19 +147,19 @@ def finished(model, kind):
     _, outputs_of_graph, calls = calls_of(model)
     copies, reasons = [], {}
 
-    def exchange(layer):
+    def converted(layer):
         if not isinstance(layer, keras.layers.Layer):
             return layer  # an operation, which has no weights
         own_calls = [call for call in calls if call.operation is layer]
-        reason = why_not_exchanged(layer, own_calls)
+        reason = why_not_converted(layer, own_calls)
         if reason is None:
-            return EXCHANGES[type(layer)].finish(kind, layer, own_calls)
+            return CONVERSIONS[type(layer)].finish(kind, layer, own_calls)
         reasons[layer] = reason
         copies.append((layer, without_weights(layer, kind.dtype)))
         return copies[-1][1]
 
     graph = keras.models.clone_model(
-        as_plain_model(model), clone_function=exchange, call_function=called
+        as_plain_model(model), clone_function=converted, call_function=called
     )
     copy_weights(copies)
     outputs = keras.tree.pack_sequence_as(model.output, graph.outputs)
@@ -225,16 +225,16 @@ def is_given(name, value):
     return value is not None and value is not False and name != "training"
 
 
-def why_not_exchanged(layer, calls):
-    """Why a layer stays as it is; None if it can be exchanged."""
-    if type(layer) not in EXCHANGES:
+def why_not_converted(layer, calls):
+    """Why a layer stays as it is; None if it can be converted."""
+    if type(layer) not in CONVERSIONS:
         return f"it is a {type(layer).__name__}, which has no finished form"
-    exchange, config = EXCHANGES[type(layer)], layer.get_config()
-    if unknown := set(config) - exchange.options:
+    conversion, config = CONVERSIONS[type(layer)], layer.get_config()
+    if unknown := set(config) - conversion.options:
         return f"it has the options {sorted(unknown)}"
     for call in calls:
         given = {name for name, value in call.kwargs.items() if is_given(name, value)}
-        if len(call.args) > 2 or given - {*exchange.arguments}:
+        if len(call.args) > 2 or given - {*conversion.arguments}:
             return f"it is called with {len(call.args)} arguments and {sorted(given)}"
     inside = flatten_layers(layer)
     of_config = {type(each) for each in flatten_layers(type(layer).from_config(config))}
