@@ -134,7 +134,7 @@ def transformers(path, beams, within, least, most):
         with torch.inference_mode():
             found = model.generate(
                 **ids, num_beams=beams, min_new_tokens=least, max_new_tokens=most, max_length=None
-            )
+            ).clip(max=tokenizer.vocab_size - 1)  # an untrained model has more ids than pieces
         return tokenizer.batch_decode(found, skip_special_tokens=True)
 
     return translate

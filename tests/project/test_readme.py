@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest.mock import create_autospec
 
 import pytest
+from pages import PROGRAMS, blocks
 from tiny_runs import ROOT, free_ports, small_phrasebook
 
 from keras_tfmr import Translator
@@ -18,23 +19,17 @@ from training import train_pt_en
 
 pytestmark = pytest.mark.ci
 
-
-def blocks(page, language):
-    """The fenced code blocks of a page in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)
-
-
-PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guide/*.md"))]
-PROGRAMS = {page: blocks(page, "python") for page in PAGES if blocks(page, "python")}
 # [(program, what the page says that it prints)] of a page.
 LINES = r"((?:(?!```).*\n)*)```"
 SHOWN = re.compile(rf"^```python\n{LINES}\n\n```text\n{LINES}", re.M)
 # The programs of these pages ask a server; those of the last train one first.
 ASK = [page for page, found in PROGRAMS.items() if any("8500" in block for block in found)]
 BOTH = "docs/guide/from_layers.md"
+PEERS = ("docs/guide/coming_from.md", "docs/guide/engines.md")  # see test_peers.py
+ALONE = [page for page in PROGRAMS if page not in PEERS and (page not in ASK or page == BOTH)]
 
 
-@pytest.mark.parametrize("page", [page for page in PROGRAMS if page not in ASK or page == BOTH])
+@pytest.mark.parametrize("page", ALONE)
 def test_the_programs_of(page, tmp_path, monkeypatch, translator, version, capsys):
     """With a tiny translator in place of others, and its export in place of theirs."""
     (tmp_path / "training").symlink_to(ROOT / "training")
