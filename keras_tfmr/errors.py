@@ -1,4 +1,4 @@
-"""Errors whose message is a line for users."""
+"""Errors of presets and exports, whose messages are written for users."""
 
 
 class PresetError(ValueError):

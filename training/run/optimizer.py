@@ -13,8 +13,9 @@ class WarmupCosine(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to a peak, then half a cosine down to 0 at the end of the run.
 
     In place of Keras's `CosineDecay`: the number of steps is a variable, which `--minutes` sets
-    later, and a run shorter than its warm-up falls to 0 too. The fall begins when the warm-up or a
-    quarter of the steps is over, whichever is first: no rate before depends on the number of steps.
+    later, and a run shorter than its warm-up falls to 0 too. The cosine begins when the warm-up or
+    a quarter of the steps is over, whichever is first; before, the rate does not depend on the
+    number of steps. Where the warm-up still rises then, the rate is the lower of the two.
 
     Args:
         peak: The largest rate.
