@@ -57,7 +57,7 @@ class MultiHeadAttention(TransformerLayer):
         key_mask: Mask `[batch, key]`; by default the Keras mask of `key`.
         attention_mask: Mask `[query, key]`, `[batch, query, key]` or `[batch, heads, query, key]`,
             True = may attend. A query attends only to keys that all masks allow. If there are none,
-            its output is the output projection of zero.
+            its output is the output projection's bias.
         return_attention_scores: Whether to return the scores too.
         training: Whether dropout is active.
         use_causal_mask: Whether a query may attend only to its own and earlier positions.
