@@ -18,8 +18,9 @@ MAX_BATCH_SIZE = (
 _PARAMETERS = f"""\
 # BatchingParameters: how sentences of different requests are translated together.
 
-# The most texts of a batch. A request with more is refused. Do not set
-# enable_large_batch_splitting: requests of explain or translate_document could end the server.
+# The most texts of a batch. A request with more is refused.
+# Never set enable_large_batch_splitting: requests of explain or translate_document could end the
+# server. Never set pad_variable_length_inputs: one request of two dimensions could crash it.
 max_batch_size {{ value: {MAX_BATCH_SIZE} }}
 
 # A batch that is not full waits this long for other requests; an answer takes much longer.

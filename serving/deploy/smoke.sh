@@ -2,14 +2,18 @@
 # Asks a translator's server ordinary and hostile texts, over gRPC and REST, and says pass or fail:
 #
 #   serving/deploy/smoke.sh tensorflow/serving:2.20.0 RUN_FOLDER
-#   serving/deploy/smoke.sh http://127.0.0.1:8501 [GRPC_HOST:PORT] [MODEL]
+#   serving/deploy/smoke.sh http://127.0.0.1:8501 [GRPC_HOST:PORT] [MODEL] [FOLDER_OF_VERSIONS]
 #
 # The first form tests an image with docker: it exports the run in float32 and in int8, starts a
 # container for each with the flags and limits of compose.yaml, and also checks that the container
-# replays the warm-up, batches requests and computes in int8. It removes what it has made.
+# replays the warm-up and computes in int8. It removes what it has made.
 #
 # The second form asks a server that runs. gRPC is asked on port 8500 of the same host unless another
-# address is given; "-" skips it.
+# address is given; "-" skips it. With the server's folder of versions, which it writes to, it also
+# adds a broken version and a good one, and takes both away again.
+#
+# BATCHING=true tests batching. It leaves out the requests that stop a server that batches, or fail
+# those of others: one without a text, and one of two dimensions.
 #
 # Needs curl, and Python with this project (PYTHON=.venv/bin/python).
 # Exit status: the number of checks that failed.
@@ -18,6 +22,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 serving=$(dirname "$here")
 python=${PYTHON:-python3}
 failed=0
+: "${CPUS:=$(nproc)}"
 # Those of compose.yaml.
 flags=(
   --port=8500
@@ -25,13 +30,15 @@ flags=(
   --model_config_file=/config/models.config
   --model_config_file_poll_wait_seconds=10
   --allow_version_labels_for_unavailable_models=true
-  --enable_batching=true
-  --enable_per_model_batching_parameters=true
-  --batching_parameters_file=/config/batching.config
+  --enable_batching=${BATCHING:-false}
+  --enable_per_model_batching_parameters=${BATCHING:-false}
+  --num_load_threads=2
+  --grpc_max_threads=128
   --monitoring_config_file=/config/monitoring.config
   --enable_grpc_healthcheck_service=true
   --rest_api_timeout_in_ms=30000
   --tensorflow_intra_op_parallelism=1
+  --tensorflow_inter_op_parallelism=${CPUS}
 )
 
 say() { # say NAME COMMAND...: runs the command, prints pass or fail
@@ -60,8 +67,17 @@ with_terms() { # with_terms TERMS: a request for one text; the terms are a JSON 
   echo "{\"signature_name\": \"translate_with_terms\", \"inputs\": {\"text\": [\"O gato dorme.\"], \"terms\": [$1]}}"
 }
 
-available() {
-  curl -sS -m 30 "$url/v1/models/$model" | tr -d ' \n' | grep -q '"state":"AVAILABLE"'
+available() { # available [VERSION]
+  curl -sS -m 30 "$url/v1/models/$model" | tr -d ' \n' | grep -Eq "\"version\":\"${1:-[0-9]+}\",\"state\":\"AVAILABLE\""
+}
+
+within() { # within SECONDS COMMAND...: tries the command until it succeeds
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || return 1
+    sleep 0.5
+  done
 }
 
 together() { # together SIGNATURE INPUTS...: a request for each, all at once, of which none fails
@@ -75,12 +91,35 @@ together() { # together SIGNATURE INPUTS...: a request for each, all at once, of
   return $bad
 }
 
+beside_others() { # beside_others INPUTS...: good ones are answered while one of two dimensions is not
+  local others refused
+  together translate "$@" &
+  others=$!
+  rest 400 error '{"inputs": {"text": [["a"]]}}'
+  refused=$?
+  wait "$others" && [ "$refused" = 0 ]
+}
+
+change_versions() { # change_versions FOLDER: a broken version, then a good one, then the old one
+  local old broken good
+  old=$(ls "$1" | grep -xE '[0-9]+' | sort -n | tail -n 1)
+  broken=$((old + 1))
+  good=$((old + 2))
+  mkdir "$1/smoke" && echo broken >"$1/smoke/saved_model.pb" && mv "$1/smoke" "$1/$broken"
+  sleep 2 # the server looks every second
+  say "a broken version leaves the old one serving" available "$old"
+  cp -r "$1/$old" "$1/smoke" && mv "$1/smoke" "$1/$good"
+  say "a good version after a broken one serves within 30 s" within 30 available "$good"
+  rm -r "${1:?}/$broken" "$1/$good"
+  say "the old version serves again within 30 s" within 30 available "$old"
+}
+
 ask() { # ask NAME TEXT: one translation by rows and by columns; the text is inside of JSON quotes
   say "REST, $1, columns" rest 200 '"translation"' "{\"inputs\": {\"text\": [\"$2\"]}}"
   say "REST, $1, rows" rest 200 '"translation"' "{\"instances\": [\"$2\", \"bom dia\"]}"
 }
 
-ask_server() { # ask_server URL [GRPC_HOST:PORT] [MODEL]
+ask_server() { # ask_server URL [GRPC_HOST:PORT] [MODEL] [FOLDER_OF_VERSIONS]
   local rpc host lines client count signature several
   url=${1%/}
   host=${url#*://}
@@ -108,6 +147,11 @@ ask_server() { # ask_server URL [GRPC_HOST:PORT] [MODEL]
   for signature in translate translate_nbest translate_document explain; do
     say "eight callers of $signature at once" together "$signature" "${several[@]}"
   done
+  if [ "${BATCHING:-false}" = false ]; then
+    say "REST, no text, columns" rest 200 '"translation": *\[ *\]' '{"inputs": {"text": []}}'
+    say "REST, no text, rows" rest 400 error '{"instances": []}'
+    say "two dimensions, beside eight callers" beside_others "${several[@]}"
+  fi
   if rest 200 translation "$(with_terms '"gato\tCAT"')" >/dev/null; then
     say "the terms of a text" rest 200 'CAT' "$(with_terms '"gato\tCAT"')"
     say "eight callers with terms of different number at once" together translate_with_terms \
@@ -127,6 +171,7 @@ ask_server() { # ask_server URL [GRPC_HOST:PORT] [MODEL]
     say "gRPC, five texts have five answers" test "$count" -eq 5
     say "gRPC, an unknown model" test "$("${client[@]}" none um >/dev/null 2>&1; echo $?)" = 4
   fi
+  [ -z "${4:-}" ] || change_versions "$4"
   say "the model is still available" available
 }
 
@@ -151,7 +196,7 @@ ask_container() { # ask_container IMAGE FOLDER
   if ! container=$(
     docker run --detach --init --publish 127.0.0.1::8500 --publish 127.0.0.1::8501 \
       --user "$(id -u):$(id -g)" --read-only --tmpfs /tmp --cap-drop ALL \
-      --security-opt no-new-privileges:true --memory 4g --pids-limit 1000 \
+      --security-opt no-new-privileges:true --memory 4g --cpus "$CPUS" --pids-limit 1000 \
       --mount "type=bind,source=$2,target=/models/default,readonly" \
       --mount "type=bind,source=$here/config,target=/config,readonly" \
       --entrypoint tensorflow_model_server "$1" "${flags[@]}"
@@ -162,9 +207,11 @@ ask_container() { # ask_container IMAGE FOLDER
   url=http://$(docker port "$container" 8501/tcp | head -n 1)
   model=default
   if loads; then
-    ask_server "$url" "$(docker port "$container" 8500/tcp | head -n 1)"
-    say "requests are batched" batched
-    say "more texts than a batch has are refused" rest 400 65 "{\"inputs\": {\"text\": [$(texts 65)]}}"
+    ask_server "$url" "$(docker port "$container" 8500/tcp | head -n 1)" default "$2"
+    if [ "${BATCHING:-false}" = true ]; then
+      say "requests are batched" batched
+      say "more texts than a batch has are refused" rest 400 65 "{\"inputs\": {\"text\": [$(texts 65)]}}"
+    fi
   else
     say "the container loads the model in two minutes" false
   fi
@@ -187,7 +234,7 @@ batched() {
   curl -sS -m 30 "$url/monitoring/prometheus/metrics" | grep -Eq ':batching_session:wrapped_run_count.* [1-9]'
 }
 
-case ${1:?usage: smoke.sh IMAGE RUN_FOLDER, or URL [GRPC_HOST:PORT] [MODEL]} in
+case ${1:?usage: smoke.sh IMAGE RUN_FOLDER, or URL [GRPC_HOST:PORT] [MODEL] [FOLDER]} in
   http://* | https://*) ask_server "$@" ;;
   *) test_image "$1" "${2:?RUN_FOLDER is missing: the folder of a trained translator}" ;;
 esac

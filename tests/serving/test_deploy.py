@@ -1,11 +1,16 @@
-"""The files of serving/deploy, and an export's own, by the server's messages and in a shell."""
+"""The files of serving/deploy, and an export's own: by the server's messages, by the schemas of
+Kubernetes, and in a shell."""
 
+import copy
+import http.server
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +26,7 @@ from google.protobuf import (
 from tensorflow_serving.config import model_server_config_pb2
 
 from keras_tfmr.export import batching, warmup
+from serving import load
 
 DEPLOY = Path(__file__).resolve().parents[2] / "serving" / "deploy"
 # Of TensorFlow Serving's main.cc, those that a deployment of one model may need.
@@ -29,7 +35,7 @@ model_config_file_poll_wait_seconds allow_version_labels_for_unavailable_models 
 enable_per_model_batching_parameters
 batching_parameters_file monitoring_config_file ssl_config_file enable_grpc_healthcheck_service
 tensorflow_session_parallelism tensorflow_intra_op_parallelism tensorflow_inter_op_parallelism
-grpc_channel_arguments grpc_max_threads rest_api_num_threads file_system_poll_wait_seconds"""
+grpc_channel_arguments grpc_max_threads rest_api_num_threads num_load_threads"""
 # Its BatchingParameters and MonitoringConfig, which no package has, as far as they are used here.
 MESSAGES = """syntax = "proto3";
 import "google/protobuf/wrappers.proto";
@@ -52,14 +58,47 @@ def read(file):
 
 COMPOSE = read("compose.yaml")[0]["services"]["translator"]
 CONFIG, RUNTIME = read("kserve/runtime.yaml")
+(SERVICE,) = read("kserve/service.yaml")
 OWN_CONFIG = {file.name: file.read_text() for file in (DEPLOY / "config").iterdir()}
 (KSERVE,) = RUNTIME["spec"]["containers"]
 (POD,) = read("kubernetes/deployment.yaml")
 (KUBE,) = POD["spec"]["template"]["spec"]["containers"]
+# The override that turns batching on, as each of them has it.
+(COMPONENT,) = read("batching/kustomization.yaml")
+KUBE_BATCHING = [step["value"] for step in yaml.safe_load(COMPONENT["patches"][0]["patch"])]
+(PATCH,) = read("kserve/batching.yaml")
+KSERVE_BATCHING = PATCH["spec"]["predictor"]["model"]["args"]
+
+
+def expanded(words, **environment):
+    """Words in which Compose replaces variables, as a shell does; an error if one is needed."""
+    lines = "\n".join(words)
+    shell = ["bash", "-c", f"cat <<END\n{lines}\nEND"]
+    environment |= {"PATH": os.environ["PATH"]}
+    done = subprocess.run(shell, env=environment, check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
+# The flags without and with batching, the files, the cores.
 SERVERS = {
-    "compose": (COMPOSE["command"], OWN_CONFIG, None),
-    "kubernetes": (KUBE["args"], OWN_CONFIG, KUBE["resources"]["limits"]["cpu"]),
-    "kserve": (KSERVE["args"], CONFIG["data"], KSERVE["resources"]["limits"]["cpu"]),
+    "compose": (
+        expanded(COMPOSE["command"], CPUS="3"),
+        expanded(COMPOSE["command"], CPUS="3", BATCHING="true"),
+        OWN_CONFIG,
+        "3",
+    ),
+    "kubernetes": (
+        KUBE["args"],
+        KUBE["args"] + KUBE_BATCHING,
+        OWN_CONFIG | {"batching.config": (DEPLOY / "batching/batching.config").read_text()},
+        KUBE["resources"]["limits"]["cpu"],
+    ),
+    "kserve": (
+        KSERVE["args"],
+        KSERVE["args"] + KSERVE_BATCHING,
+        CONFIG["data"],
+        KSERVE["resources"]["limits"]["cpu"],
+    ),
 }
 
 
@@ -82,25 +121,46 @@ def parsed(tmp_path_factory):
     return parsed
 
 
+def flags_of(command):
+    return dict(word.removeprefix("--").split("=", 1) for word in command)
+
+
 @pytest.mark.parametrize("name", SERVERS)
 def test_servers_get_flags_and_files_that_they_know(name, parsed):
-    command, files, cores = SERVERS[name]
-    flags = dict(word.removeprefix("--").split("=", 1) for word in command)
+    _, batching, files, cores = SERVERS[name]
+    flags = flags_of(batching)
     assert flags.keys() <= set(FLAGS.split())
-    assert flags["enable_batching"] == flags["enable_per_model_batching_parameters"] == "true"
+    assert flags["tensorflow_inter_op_parallelism"] in (cores, "$(CPUS)")
 
     def file(flag):
         return files[Path(flags[flag]).name]
 
-    server = parsed(file("batching_parameters_file"), "BatchingParameters")
-    assert [field.name for field, _ in server.ListFields()] == ["num_batch_threads"]
-    assert cores in (None, str(server.num_batch_threads.value))
+    if name != "compose":  # where the server counts the machine's cores
+        server = parsed(file("batching_parameters_file"), "BatchingParameters")
+        assert [field.name for field, _ in server.ListFields()] == ["num_batch_threads"]
+        assert str(server.num_batch_threads.value) == cores
     monitoring = parsed(file("monitoring_config_file"), "MonitoringConfig")
     assert monitoring.prometheus_config.enable
     if name != "kserve":
         models = model_server_config_pb2.ModelServerConfig()
         text_format.Parse(file("model_config_file"), models)
         assert [one.model_platform for one in models.model_config_list.config] == ["tensorflow"]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_batching_is_off_until_an_override_turns_it_on(name):
+    off, on = map(flags_of, SERVERS[name][:2])
+    assert off.get("enable_batching", "false") == "false"
+    assert off.get("enable_per_model_batching_parameters", "false") == "false"
+    assert "batching_parameters_file" not in off, "the server would not start with it"
+    assert on["enable_batching"] == on["enable_per_model_batching_parameters"] == "true"
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_broken_version_holds_up_no_other_and_many_callers_have_threads(name):
+    flags = flags_of(SERVERS[name][0])
+    assert int(flags["num_load_threads"]) > 1
+    assert int(flags["grpc_max_threads"]) >= max(load.parse_arguments(["--data=x"]).callers)
 
 
 def test_an_export_says_how_it_is_batched(tmp_path, parsed):
@@ -110,11 +170,23 @@ def test_an_export_says_how_it_is_batched(tmp_path, parsed):
     assert max(warmup.BATCHES) <= model.max_batch_size.value == batching.MAX_BATCH_SIZE
     assert not model.HasField("enable_large_batch_splitting")
     assert not model.HasField("num_batch_threads")  # which the server would ignore
+    for file in (tmp_path / "batching_params.pbtxt", DEPLOY / "batching/batching.config"):
+        assert "Never set pad_variable_length_inputs" in file.read_text()
 
 
 def test_the_container_is_tested_with_the_flags_of_compose():
     smoke = (DEPLOY / "smoke.sh").read_text()
     assert re.search(r"^flags=\(\n(.*?)^\)", smoke, re.M | re.S)[1].split() == COMPOSE["command"]
+
+
+def test_compose_runs_as_nobody_within_limits():
+    limits = COMPOSE["deploy"]["resources"]["limits"]
+    assert expanded([COMPOSE["user"], limits["memory"]]) == ["65534:65534", "4G"]
+    assert "cap_add" not in COMPOSE and COMPOSE["cap_drop"] == ["ALL"]
+    assert expanded([limits["cpus"]], CPUS="3") == ["3"]
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        expanded([limits["cpus"]])
+    assert "CPUS: set CPUS to the cores" in caught.value.stderr
 
 
 def test_a_pod_is_ready_and_a_container_healthy_while_a_version_is_available():
@@ -149,14 +221,151 @@ SECURITY = {
 
 
 def test_each_container_of_a_cluster_is_confined_and_watched():
+    (check,) = read("kubernetes/check.yaml")
     pods = [POD["spec"]["template"]["spec"], read("kubernetes/upload.yaml")[0]["spec"]]
+    pods += [check["spec"]["jobTemplate"]["spec"]["template"]["spec"]]
     for pod in (*pods, {"containers": [KSERVE]}):
-        for container in pod["containers"]:
+        for container in pod["containers"] + pod.get("initContainers", []):
             context = pod.get("securityContext", {}) | container["securityContext"]
             assert SECURITY.items() <= context.items()
     assert KUBE["livenessProbe"] and KSERVE["livenessProbe"]["httpGet"]["port"] == 8080
     assert RUNTIME["spec"]["protocolVersions"] == ["v1"], "each other one needs a port"
     assert [port["containerPort"] for port in KSERVE["ports"]] == [8080]
+
+
+def test_kserve_is_local_to_its_cluster():
+    labels = SERVICE["metadata"]["labels"]
+    assert labels["networking.knative.dev/visibility"] == "cluster-local"
+    assert labels["networking.kserve.io/visibility"] == "cluster-local"
+    (policy,) = read("kserve/network.yaml")
+    pods = {"serving.kserve.io/inferenceservice": SERVICE["metadata"]["name"]}
+    assert policy["spec"]["podSelector"]["matchLabels"] == pods
+    assert all(rule["from"] for rule in policy["spec"]["ingress"])
+
+
+COMPONENTS = ("object-storage", "batching", "latency")
+# Of operators, whose schemas Kubernetes does not have: only what they have in common is checked.
+UNKNOWN = {"ScaledObject", "PodMonitor", "PrometheusRule", "ServingRuntime", "InferenceService"}
+
+
+@pytest.fixture
+def invalid():
+    """`invalid(objects)` lists what is wrong in objects, and the kinds without a schema."""
+    import kubernetes_validate
+
+    def invalid(objects):
+        wrong, unknown = [], set()
+        for each in objects:
+            try:
+                kubernetes_validate.validate(
+                    each, kubernetes_validate.latest_version(), strict=True
+                )
+            except kubernetes_validate.SchemaNotFoundError:
+                assert each["apiVersion"].count("/") == 1 and each["metadata"]["name"]
+                unknown.add(each["kind"])
+            except kubernetes_validate.ValidationError as error:
+                wrong.append(error.message)
+        return wrong, unknown
+
+    return invalid
+
+
+@pytest.mark.needs("kubectl", "kubernetes_validate")
+@pytest.mark.parametrize("components", [(), *((name,) for name in COMPONENTS), COMPONENTS])
+def test_what_kubectl_builds_is_valid(components, tmp_path, invalid):
+    shutil.copytree(DEPLOY, tmp_path / "deploy")
+    with (tmp_path / "deploy/kustomization.yaml").open("a") as file:
+        yaml.safe_dump({"components": list(components)}, file)
+    build = ["kubectl", "kustomize", tmp_path / "deploy"]
+    done = subprocess.run(build, check=True, capture_output=True, text=True)
+    objects = [*yaml.safe_load_all(done.stdout)]
+    found = {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    operators = (
+        {"ScaledObject", "PodMonitor", "PrometheusRule"} if "latency" in components else set()
+    )
+    assert invalid(objects) == ([], operators)
+    assert ("HorizontalPodAutoscaler", "translator") in found or "latency" in components
+    pod = found["Deployment", "translator"]["spec"]["template"]["spec"]
+    assert ("--enable_batching=true" in pod["containers"][0]["args"]) == ("batching" in components)
+    assert [one["name"] for one in pod["initContainers"]] == ["model"]
+    assert ("rclone" in pod["initContainers"][0]["image"]) == ("object-storage" in components)
+
+
+@pytest.mark.needs("kubernetes_validate")
+def test_other_objects_are_valid_and_a_misspelt_field_is_not(invalid):
+    files = [
+        "kubernetes/upload.yaml",
+        *(f"kserve/{n}.yaml" for n in ("runtime", "service", "network")),
+    ]
+    objects = [each for file in files for each in read(file)]
+    assert invalid(objects) == ([], {"ServingRuntime", "InferenceService"})
+    misspelt = copy.deepcopy(POD)
+    misspelt["spec"]["template"]["spec"]["containers"][0]["resorces"] = {}
+    (wrong,), _ = invalid([misspelt])
+    assert "'resorces' was unexpected" in wrong
+
+
+class Pod(http.server.BaseHTTPRequestHandler):
+    """A pod's REST port that serves version 2, and answers sentences if `answers`."""
+
+    answers = True
+
+    def do_GET(self):
+        self.reply('{"model_version_status": [{\n "version": "2",\n "state": "AVAILABLE"\n}]}')
+
+    def do_POST(self):
+        if self.answers:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.reply("{}")
+
+    def reply(self, text):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_the_check_says_what_a_pod_lacks(tmp_path, monkeypatch):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pod) as server:
+        threading.Thread(target=server.serve_forever).start()
+        check = ["bash", DEPLOY / "kubernetes/check.sh", "127.0.0.1", tmp_path]
+        check += [str(server.server_address[1]), "0"]
+
+        def said():
+            done = subprocess.run(check, capture_output=True, text=True, timeout=60)
+            assert done.returncode == bool(done.stdout) and not done.stderr
+            return done.stdout
+
+        assert said() == "", "without a folder, any version will do"
+        for name in ("1", "2", "incoming", "30x"):
+            (tmp_path / name).mkdir()
+        assert said() == ""
+        (tmp_path / "10").mkdir()
+        assert said() == "127.0.0.1 does not serve version 10\n"
+        (tmp_path / "10").rmdir()
+        monkeypatch.setattr(Pod, "answers", False)
+        assert said() == "127.0.0.1 does not answer a sentence\n"
+        server.shutdown()
+    assert said().startswith("127.0.0.1 does not serve version 2\n")
+
+
+def test_a_pod_waits_for_the_first_upload(tmp_path):
+    (waiting,) = POD["spec"]["template"]["spec"]["initContainers"]
+    (script,) = waiting["args"]
+    (tmp_path / "incoming").mkdir()
+    command = [*waiting["command"], script.replace("/models/default", str(tmp_path))]
+    with subprocess.Popen(command) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        (tmp_path / "incoming").rename(tmp_path / "1")
+        assert process.wait(30) == 0
+
+
+def test_no_command_of_the_pages_waits_without_end():
+    commands = re.findall(r"kubectl (?:wait|rollout status).*", (DEPLOY / "README.md").read_text())
+    assert commands and all("--timeout" in command for command in commands)
 
 
 # In place of the server; process 1 of the container is the shell that starts it.
@@ -180,4 +389,5 @@ def test_sigterm_reaches_the_server_of_kserve_after_a_pause(tmp_path):
     with subprocess.Popen(command, **options) as process:
         assert process.stdout.readline() == "--port=9000 --x=1 2\n"
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=30)[0] == "pause 35\nended\n"
+        assert process.communicate(timeout=30)[0] == "pause 25\nended\n"
+    assert int(flags_of(KSERVE["args"])["rest_api_timeout_in_ms"]) < 25_000, "requests can finish"
