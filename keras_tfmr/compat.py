@@ -137,6 +137,26 @@ def forget_sizes(x, shape):
     return tf.raw_ops.PlaceholderWithDefault(input=x, shape=shape)
 
 
+def is_traced_or_stateless():
+    """Whether TensorFlow is tracing a graph, or a scope gives variables other values.
+
+    Private: `in_stateless_scope`. A public one, or `keras.StatelessScope.current`, would replace
+    this.
+    """
+    import tensorflow as tf
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    return not tf.executing_eagerly() or in_stateless_scope()
+
+
+def xla_errors():
+    """The errors of TensorFlow by which XLA says that it cannot compile a graph."""
+    import tensorflow as tf
+
+    errors = tf.errors
+    return errors.InvalidArgumentError, errors.UnimplementedError, errors.InternalError
+
+
 def take(x, indices):
     """`ops.take(x, indices, axis=0)`, for indices that are not negative.
 

@@ -50,6 +50,7 @@ def beam_search(step, state, constraints, examples, limits, num_certain):
     columns = np.arange(config.max_length, dtype="int32")
     penalties = constraints.penalty(np.arange(1 + config.max_length, dtype="int32"))
     worst_certain = num_certain - 1  # its place
+    is_first = np.arange(2 * num_beams) == 0
 
     def unfinished(beams):
         """Whether an unfinished hypothesis could still get among the `num_certain` best.
@@ -62,20 +63,30 @@ def beam_search(step, state, constraints, examples, limits, num_certain):
 
     def extend(position, rows, state, beams):
         """Adds one token to every unfinished hypothesis."""
-        length = position + 1
+        limits, next_position = beams.limits, position + 1
+        place = constraints.place(position, limits)
+        length = constraints.place(next_position, limits)
         tokens = ops.reshape(beams.tokens, (-1,))  # [batch * beams]
         values, normaliser, state = step.unnormalised(tokens, state)  # [batch * beams, vocab]
-        values = constraints.constrain(values, position, beams.pending, beams.limits)
+        values = constraints.constrain(values, place, beams.pending, limits)
         so_far = beams.log_probs - ops.reshape(normaliser, (-1, num_beams))
 
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
         # The parents are rows of `state`.
         totals, parents, tokens = top_sums(so_far, values, 2 * num_beams, rows)
+        penalty = take(penalties, ops.maximum(length, 0) if constraints.has_prompt else length)
+        if constraints.has_prompt:  # within it, beam 0 alone goes on, with its next token
+            within, place, penalty = place[:, None] < 0, place[:, None, None], penalty[:, None]
+            alone = ops.where(is_first, beams.log_probs[:, :1], -np.inf)
+            totals = ops.where(within, alone, totals)
+            parents = ops.where(within, rows * num_beams, parents)
+            given = constraints.of_prompt(position, limits)[:, None]
+            tokens = ops.where(within, given, tokens)
         ids = _take(beams.ids, parents)  # [batch, 2 * beams, length]
-        ids = ops.where(ops.equal(columns, position), tokens[:, :, None], ids)
-        ended = constraints.ends(tokens, length, beams.limits)  # [batch, 2 * beams]
+        ids = ops.where(ops.equal(columns, place), tokens[:, :, None], ids)
+        ended = constraints.ends(tokens, length, limits)  # [batch, 2 * beams]
 
-        beams = _with_finished(beams, ids, totals, ended, take(penalties, length), rows)
+        beams = _with_finished(beams, ids, totals, ended, penalty, rows)
         log_probs, chosen = ops.top_k(ops.where(ended, -np.inf, totals), num_beams)
         chosen = chosen + rows * (2 * num_beams)  # [batch, beams]
         parents, tokens = _take(parents, chosen), _take(tokens, chosen)
@@ -87,10 +98,13 @@ def beam_search(step, state, constraints, examples, limits, num_certain):
             tokens=tokens,
             pending=constraints.remaining(pending, tokens),
         )
-        return length, state, beams
+        return next_position, state, beams
 
     def result(beams):
-        return beams.finished_ids, beams.finished_log_probs, beams.finished_scores
+        # NaN ends no hypothesis, and would be lost.
+        lost = ops.any(ops.isnan(beams.log_probs), axis=1, keepdims=True)  # [batch, 1]
+        log_probs = ops.where(lost, np.float32(np.nan), beams.finished_log_probs)
+        return beams.finished_ids, log_probs, beams.finished_scores
 
     first = _first(examples, limits, take(penalties, limits.max_lengths), config)
     return loop.run(step, state, first, extend, unfinished, result)
@@ -131,7 +145,7 @@ def _with_finished(beams, ids, totals, ended, penalty, rows):
         ids: int32 `[batch, 2 * beams, length]`, the candidates, best first.
         totals: float32 `[batch, 2 * beams]`, their log-probabilities.
         ended: bool `[batch, 2 * beams]`, which of them end here.
-        penalty: The length penalty of this length, a float32 scalar.
+        penalty: The length penalty of this length, a float32 scalar or `[batch, 1]`.
         rows: As for `extend`.
     """
     num_beams, n, candidates = beams.ids.shape[1], beams.finished_ids.shape[1], totals.shape[1]

@@ -17,6 +17,8 @@ class Limits(NamedTuple):
     max_lengths: Any  # int32 [batch]; in beam search [batch, 1]
     prefix: Any  # int32 [batch, p + 1], padded with 0; or ()
     prefix_lengths: Any  # int32 [batch]; or ()
+    prompt: Any  # int32 [batch, p + 1], padded with 0; or ()
+    prompt_lengths: Any  # int32 [batch]; or ()
 
 
 def limits_of(config, examples, room=None):
@@ -36,13 +38,16 @@ def limits_of(config, examples, room=None):
         max_lengths = ops.zeros_like(examples.bos_ids) + longest
     max_lengths = _checks.values("max_lengths", max_lengths, "int32", 0, longest)
     max_lengths = ops.clip(max_lengths, 0, longest)
+    prefix, prefix_lengths = _forced(examples.prefix)
+    prompt, prompt_lengths = _forced(examples.prompt)
     if room is not None:
-        max_lengths = ops.minimum(max_lengths, room)
-    if examples.prefix is None:
-        return Limits(max_lengths, (), ())
-    # A last column of padding, for all the positions after the prefix.
-    prefix = ops.pad(examples.prefix, [[0, 0], [0, 1]])
-    return Limits(max_lengths, prefix, lengths_of(examples.prefix))
+        max_lengths = ops.minimum(max_lengths, room if examples.prompt is None else room - prompt_lengths)
+    return Limits(max_lengths, prefix, prefix_lengths, prompt, prompt_lengths)
+
+
+def _forced(ids):
+    """A prefix or a prompt with a last column of padding, for all later positions; its lengths."""
+    return ((), ()) if ids is None else (ops.pad(ids, [[0, 0], [0, 1]]), lengths_of(ids))
 
 
 class Constraints:
@@ -57,7 +62,7 @@ class Constraints:
         self.config = config
         self.eos_ids, self.slot_ids = examples.eos_id, examples.slot_ids
         self.banned_ids = sorted({0, *examples.banned_ids})
-        self.has_prefix = examples.prefix is not None
+        self.has_prefix, self.has_prompt = examples.prefix is not None, examples.prompt is not None
         self.bits = 2 ** np.arange(len(self.slot_ids), dtype="int32")
         self.greatest = max(*self.banned_ids, *self.eos_ids, *self.slot_ids)
         asked = {
@@ -66,6 +71,7 @@ class Constraints:
             "banned_ids": _checks.known(examples.banned_ids),
             "slot_ids": _checks.known(examples.slot_ids),
             "prefix": _checks.known(examples.prefix),
+            "prompt": _checks.known(examples.prompt),
         }
         self.asked = {  # the greatest id of each argument, where it is known
             name: ids.max() for name, ids in asked.items() if ids is not None and ids.size
@@ -102,7 +108,7 @@ class Constraints:
 
         Args:
             tokens: int32 `[batch]` or `[batch, n]`, the last tokens.
-            length: int32 scalar, the number of tokens with these.
+            length: The number of tokens with these: of `place`, plus 1.
             limits: The `Limits`.
         """
         if len(self.eos_ids) == 1:
@@ -112,14 +118,34 @@ class Constraints:
         if self.has_prefix:
             behind = self.behind_prefix(length, limits) > 0  # [batch]
             ends = ends & (behind if len(tokens.shape) == 1 else behind[:, None])
+        if self.has_prompt:
+            length = length if len(tokens.shape) == 1 else length[:, None]
+            ends = ends & (length > 0)
         return ends | (length >= limits.max_lengths)
+
+    def place(self, position, limits):
+        """The place in the hypothesis of the token at a position, counted with the prompt.
+
+        Args:
+            position: int32 scalar.
+            limits: The `Limits`.
+
+        Returns:
+            The same scalar; with prompts int32 `[batch]`, below 0 within the prompt.
+        """
+        return position - limits.prompt_lengths if self.has_prompt else position
+
+    def of_prompt(self, position, limits):
+        """The tokens int32 `[batch]` of the prompts at a position; 0 behind a prompt."""
+        last = ops.shape(limits.prompt)[1] - 1
+        return ops.take(limits.prompt, ops.minimum(position, last), axis=1)
 
     def behind_prefix(self, position, limits):
         """A position, a scalar or `[batch]`, counted from the end of the prefix: 0 is the next."""
         return position - limits.prefix_lengths if self.has_prefix else position
 
-    def constrain(self, values, position, pending, limits):
-        """Sets tokens that must not come at the 0-based `position` to minus infinity.
+    def constrain(self, values, place, pending, limits):
+        """Sets tokens that must not come at the 0-based `place` to minus infinity.
 
         Nothing is renormalised: the other tokens keep the model's own log-probability, so the score
         of a hypothesis is the same whether it was searched for freely, forced or scored afterwards.
@@ -127,7 +153,7 @@ class Constraints:
 
         Args:
             values: float32 `[batch * num_beams, vocab]`, log-probabilities, normalised or not.
-            position: int32 scalar.
+            place: Of `place`.
             pending: int32 `[batch, num_beams]`, a bit for each slot that is still to come; or ().
             limits: The `Limits`.
         """
@@ -136,7 +162,9 @@ class Constraints:
         bias = self._table(vocab, banned, -np.inf)
         if self.config.min_length > 1:
             early = self._table(vocab, [*banned, *self.eos_ids], -np.inf)
-            bias = ops.where(position + 1 < self.config.min_length, early, bias)
+            if self.has_prompt:
+                place = ops.repeat(place, self.config.num_beams, axis=0)[:, None]
+            bias = ops.where(place + 1 < self.config.min_length, early, bias)
         free = ops.add(values, bias)  # [batch * num_beams, vocab]
         if self.slot_ids:  # examples without slots pay for one comparison only
             free = ops.cond(
@@ -147,7 +175,7 @@ class Constraints:
         if not self.has_prefix:
             return free
         last = ops.shape(limits.prefix)[1] - 1
-        token = ops.take(limits.prefix, ops.minimum(position, last), axis=1)  # [batch]
+        token = ops.take(limits.prefix, ops.minimum(place, last), axis=1)  # [batch]
         token = ops.repeat(token, self.config.num_beams, axis=0)[:, None]  # [batch * num_beams, 1]
         alone = ops.where(ops.equal(ops.arange(vocab, dtype="int32"), token), values, -np.inf)
         return ops.where(token > 0, alone, free)

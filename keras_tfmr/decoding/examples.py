@@ -24,6 +24,8 @@ class Examples:
             banned.
         prefix: int32 `[batch, p]`, padded with 0: tokens that every hypothesis begins with. Each is
             taken as it is, even if it is banned; an end id among them ends nothing.
+        prompt: int32 `[batch, p]`, padded with 0: tokens that are fed before a hypothesis begins.
+            They enter neither its ids nor its length nor its score. Not with `prefix` or `slots`.
         max_lengths: int32 `[batch]`, the maximum length of each example, at most that of the
             config; 0 for one not to be decoded.
         slot_ids: Up to 31 ids that are produced only as `slots` says.
@@ -44,6 +46,7 @@ class Examples:
     eos_id: int | Sequence[int]
     banned_ids: Sequence[int] = ()
     prefix: Tensor | None = None
+    prompt: Tensor | None = None
     max_lengths: Tensor | None = None
     slot_ids: Sequence[int] = ()
     slots: Tensor | None = None
@@ -75,8 +78,12 @@ class Examples:
             "banned_ids": banned_ids,
             "slot_ids": slot_ids,
         }
-        if self.prefix is not None:
-            fields["prefix"] = _checks.padded_ids("prefix", self.prefix, batch=batch, length=None)
+        if self.prompt is not None and not (self.prefix is None and self.slots is None):
+            other = "slots" if self.prefix is None else "a prefix"
+            raise ValueError(f"A prompt goes with neither a prefix nor slots; received {other} too")
+        for name in ("prefix", "prompt"):
+            if (ids := getattr(self, name)) is not None:
+                fields[name] = _checks.padded_ids(name, ids, batch=batch, length=None)
         for name, most in (("max_lengths", _checks.LARGEST), ("slots", 2 ** len(slot_ids) - 1)):
             if (value := getattr(self, name)) is not None:
                 fields[name] = _checks.tensor(name, value, "int32", 0, most, batch=batch)

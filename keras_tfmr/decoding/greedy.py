@@ -43,23 +43,27 @@ def greedy_search(step, state, constraints, examples, limits, choose=None):
 
     def extend(position, rows, state, hypotheses):
         """Adds one token to every hypothesis that is alive."""
-        length = position + 1
-        alive, limits = hypotheses.alive, hypotheses.limits
+        alive, limits, length = hypotheses.alive, hypotheses.limits, position + 1
+        place = constraints.place(position, limits)
         values, normaliser, state = step.unnormalised(hypotheses.tokens, state)  # [batch, vocab]
-        values = constraints.constrain(values, position, hypotheses.pending, limits)
+        values = constraints.constrain(values, place, hypotheses.pending, limits)
         if choose is None:
             tokens, best = most_probable(values)  # [batch] each
             gained = best - normaliser[:, 0]
         else:
-            behind = constraints.behind_prefix(position, limits)
-            tokens, gained = _chosen(choose, values - normaliser, position, behind, hypotheses)
+            behind = constraints.behind_prefix(place, limits)
+            tokens, gained = _chosen(choose, values - normaliser, place, behind, hypotheses)
+        if constraints.has_prompt:
+            within, given = place < 0, constraints.of_prompt(position, limits)
+            tokens, gained = ops.where(within, given, tokens), ops.where(within, 0.0, gained)
+            place = place[:, None]  # [batch, 1]
         tokens = ops.where(alive, tokens, 0)
         total = ops.where(alive, hypotheses.log_probs + gained, hypotheses.log_probs)
-        ended = constraints.ends(tokens, length, limits)
+        ended = constraints.ends(tokens, constraints.place(length, limits), limits)
         hypotheses = hypotheses._replace(
             alive=alive & ~ended & (total > -np.inf),
             tokens=tokens,
-            ids=ops.where(ops.equal(columns, position), tokens[:, None], hypotheses.ids),
+            ids=ops.where(ops.equal(columns, place), tokens[:, None], hypotheses.ids),
             log_probs=total,
             pending=constraints.remaining(hypotheses.pending, tokens),
         )
@@ -87,18 +91,19 @@ def greedy_search(step, state, constraints, examples, limits, choose=None):
     return loop.run(step, state, first, extend, lambda hypotheses: hypotheses.alive, result)
 
 
-def _chosen(choose, log_probs, position, behind, hypotheses):
+def _chosen(choose, log_probs, place, behind, hypotheses):
     """The chosen tokens and what they add to the log-probabilities, `[batch]` each.
 
     Args:
         log_probs: float32 `[batch, vocab]`.
-        behind: The position counted from the end of the prefix, a scalar or `[batch]`.
+        place: The number of tokens before, a scalar or `[batch]`.
+        behind: The same counted from the end of the prefix.
     """
     if isinstance(choose, Sampling):
         count = behind + ops.zeros_like(hypotheses.tokens)  # [batch]
         tokens = draw(log_probs, count, hypotheses.draws)
     else:
-        tokens = choose(log_probs, position, hypotheses.examples)
+        tokens = choose(log_probs, place, hypotheses.examples)
     batch, vocab = log_probs.shape
     last = vocab - 1 if isinstance(vocab, int) else _checks.LARGEST
     tokens = _checks.tensor("a choice", tokens, "int32", 0, last, rows=batch)

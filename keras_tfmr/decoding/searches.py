@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from keras_tfmr import _checks
 from keras_tfmr._checks import instance
 from keras_tfmr.config import Nested, Tensor
@@ -59,8 +61,8 @@ def search(
         length penalty of the other tokens.
 
     Raises:
-        ValueError: If a shape, or a number or id whose value is known, is out of range, or the step
-            was started for other beams or fewer tokens.
+        ValueError: If a shape, or a number or id whose value is known, is out of range, the step
+            was started for other beams or fewer tokens, or a known log-probability is NaN.
         TypeError: If `step`, `config` or `examples` is something else.
 
     >>> from keras import ops
@@ -98,7 +100,22 @@ def search(
     constraints = Constraints(config, examples)
     if step.vocab_size is not None:
         constraints.check_ids(step.vocab_size)
-    limits = limits_of(config, examples, step.max_length if room is None else None)
+    in_run = room is None or examples.prompt is not None  # known there, or less than the prompts
+    limits = limits_of(config, examples, step.max_length if in_run else None)
     if config.num_beams == 1:  # needs neither a selection nor a list of finished hypotheses
-        return greedy_search(step, state, constraints, examples, limits, choose)
-    return beam_search(step, state, constraints, examples, limits, num_certain)
+        result = greedy_search(step, state, constraints, examples, limits, choose)
+    else:
+        result = beam_search(step, state, constraints, examples, limits, num_certain)
+    check_numbers(result)
+    return result
+
+
+def check_numbers(result: DecodingResult) -> None:
+    """Raises a ValueError if a log-probability of a result is known, and NaN."""
+    log_probs = _checks.known(result.log_probs)
+    if log_probs is not None and np.isnan(log_probs).any():
+        examples = np.flatnonzero(np.isnan(log_probs).any(axis=1))
+        raise ValueError(
+            "The log-probabilities of the next token must be numbers. Received: NaN in the "
+            f"examples {examples.tolist()!s:.100}"
+        )

@@ -2,12 +2,12 @@
 
 A cache is a dictionary. One that grows has `keys` and `values`, `[rows, heads, tokens, dim]` of the
 tokens so far. One of fixed shapes, as JAX and XLA need, has room for more tokens, and `filled`, an
-int32 scalar, says how many it holds.
+int32 scalar, says how many it holds; what stands behind these is overwritten.
 """
 
-from keras import ops
+from keras import ops, tree
 
-from keras_tfmr.config import Tensor
+from keras_tfmr.config import Nested, Tensor
 
 Cache = dict[str, Tensor]
 
@@ -44,6 +44,19 @@ def extended(cache: Cache, keys: Tensor, values: Tensor) -> Cache:
         "values": ops.slice_update(cache["values"], start, values),
         "filled": cache["filled"] + ops.shape(keys)[2],
     }
+
+
+def is_fixed(cache) -> bool:
+    """Whether it is a cache of fixed shapes."""
+    return isinstance(cache, dict) and "filled" in cache
+
+
+def shortened(caches: Nested, length: Tensor) -> Nested | None:
+    """Nested caches of fixed shapes, cut to `length` tokens; None if there are others in it."""
+    leaves = tree.flatten(tree.traverse(lambda x: () if is_fixed(x) else None, caches))
+    if leaves:
+        return None
+    return tree.traverse(lambda x: {**x, "filled": length} if is_fixed(x) else None, caches)
 
 
 def visible(cache: Cache, length) -> Tensor | None:

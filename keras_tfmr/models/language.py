@@ -8,10 +8,11 @@ from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.decoding import DecodingConfig, DecodingResult, Sampling, score
+from keras_tfmr.decoding import DecodingConfig, DecodingResult, Examples, Sampling, score, search
 from keras_tfmr.decoding.result import lengths_of
-from keras_tfmr.models.model_step import WholeSequenceStep, checked_prompt, rest_of
+from keras_tfmr.models.model_step import CachedStep, checked_prompt, rest_of
 from keras_tfmr.models.next_token_model import NextTokenModel
+from keras_tfmr.models.programs import padded_ids
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -68,6 +69,9 @@ class LanguageModel(NextTokenModel):
         num_return_sequences: int = 1,
         length_penalty: float = 0.0,
         sampling: Sampling | None = None,
+        jit_compile: bool | str = "auto",
+        run_eagerly: bool = False,
+        fixed_shapes: bool | None = None,
     ) -> DecodingResult:
         """Goes on with prompts.
 
@@ -80,37 +84,47 @@ class LanguageModel(NextTokenModel):
             num_return_sequences: n, the number of hypotheses to return.
             length_penalty: See `DecodingConfig`.
             sampling: How tokens are drawn; needs `num_beams=1`.
+            jit_compile, run_eagerly, fixed_shapes: As for `TranslationModel.generate`.
 
         Returns:
             A `DecodingResult`, best first. Its `ids` int32 `[batch, n, prompt + max_length]` and
-            `lengths` include the prompts. Its `log_probs` and `scores` are those of the tokens that
-            the search added; a prompt longer than the shortest one counts from there, except with
-            `sampling`.
+            `lengths` include the prompts. Its `log_probs` and `scores` are those of the tokens
+            behind each prompt, whatever the other prompts are.
 
         Raises:
             ValueError: As for `start_after` and `decoding.search`.
         """
         prompt = checked_prompt(prompt, self.vocab_size)
-        step, state, bos_ids, prefix = self.start_after(
-            prompt, num_beams, max_length=max_length, source=source
-        )
-        read = state["length"]  # tokens that are fed already; the next one is in `bos_ids`
-        room = _checks.known(step.max_length)
         config = DecodingConfig(
             num_beams=num_beams,
             num_return_sequences=num_return_sequences,
             length_penalty=length_penalty,
-            max_length=prompt.shape[1] - 1 + max_length if room is None else int(room),
+            max_length=max_length,
         )
+        tensors = {"prompt": prompt, "sources": self.source_list(source)}
         result = self.generated(
-            step, state, bos_ids, eos_id, config, prefix=prefix,
-            max_lengths=lengths_of(prefix) + max_length, sampling=sampling,
-        )  # fmt: skip
-        known = ops.repeat(prompt[:, None], num_return_sequences, axis=1)[:, :, : read + 1]
-        found = ops.expand_dims(result.lengths > 0, -1)
-        ids = ops.concatenate([ops.where(found, known, 0), result.ids], axis=2)
-        ids = ids[:, :, : prompt.shape[1] + max_length]
-        return result._replace(ids=ids, lengths=lengths_of(ids))
+            tensors, config, prompt[:, 0], eos_id, sampling, jit_compile, run_eagerly, fixed_shapes
+        )
+        ids = result.ids[:, :, : ops.shape(prompt)[1] + max_length]
+        return result._replace(ids=ids)
+
+    def search_of(self, tensors, options):
+        """See `NextTokenModel.search_of`; of `sources` and `prompt`. The ids hold the prompts."""
+        config, prompt, sampling = options.config, tensors["prompt"], tensors.get("sampling")
+        step, state, bos_ids, rest = self._after(
+            prompt, config.num_beams, config.max_length, tensors["sources"], options.fixed_shapes
+        )
+        examples = Examples(
+            bos_ids, options.eos_ids, prompt=rest, max_lengths=tensors.get("max_lengths")
+        )
+        result = search(step, state, config, examples, choose=sampling and Sampling(**sampling))
+        return behind_prompts(prompt, result)
+
+    def wider(self, tensors, options):
+        """Prompts of one of a few lengths."""
+        most = self.learned_positions()
+        most = most and most + 1 - options.config.max_length
+        return {**tensors, "prompt": padded_ids(tensors["prompt"], most)}
 
     def start(
         self,
@@ -151,9 +165,8 @@ class LanguageModel(NextTokenModel):
     ) -> Nested:
         """Starts decoding after prompts.
 
-        If there are caches, they are read in one pass. If the prompts differ in length, that pass
-        reads as many tokens of each as the shortest prompt has. The remaining tokens of longer
-        prompts are returned as a prefix, with which decoding has to begin.
+        One pass reads as many tokens of each prompt as the shortest one has, all but the last. The
+        search feeds the remaining tokens of longer prompts before it decodes.
 
         Args:
             prompt: int tensor `[batch, length]`, padded with 0 at the end; each prompt has at least
@@ -164,7 +177,7 @@ class LanguageModel(NextTokenModel):
 
         Returns:
             A `DecodingStep` over rows = batch * num_beams, its first state, and two arguments of
-            the `Examples`: `bos_ids` int32 `[batch]` and `prefix` int32 `[batch, length]`.
+            the `Examples`: `bos_ids` int32 `[batch]` and `prompt` int32 `[batch, length - 1]`.
 
         Raises:
             ValueError: As for `start`, where the positions of the prompts count too; or if a known
@@ -174,22 +187,42 @@ class LanguageModel(NextTokenModel):
         >>> config = TransformerConfig.preset("tiny", source_vocab=50, target_vocab=50)
         >>> model = TransformerLanguageModel(config)
         >>> prompt = np.array([[2, 9, 4], [2, 7, 0]])
-        >>> step, state, bos_ids, prefix = model.start_after(prompt, max_length=5)
-        >>> examples = decoding.Examples(bos_ids, eos_id=3, prefix=prefix)
+        >>> step, state, bos_ids, rest = model.start_after(prompt, max_length=5)
+        >>> np.array(bos_ids).tolist(), np.array(rest).tolist()
+        ([9, 7], [[4, 0], [0, 0]])
+        >>> examples = decoding.Examples(bos_ids, eos_id=3, prompt=rest)
         >>> how = decoding.DecodingConfig(num_beams=1, max_length=5)
-        >>> int(decoding.search(step, state, how, examples).ids[0, 0, 0])
-        4
+        >>> decoding.search(step, state, how, examples).ids.shape
+        TensorShape([2, 1, 5])
         """
         prompt = checked_prompt(prompt, self.vocab_size)
-        batch, length = ops.shape(prompt)
         sources = self.source_list(source)
+        return self._after(prompt, num_beams, max_length, sources, fixed_shapes)
+
+    def _after(self, prompt, num_beams, max_length, sources, fixed_shapes):
+        """As `start_after`, of checked prompts and the list of sources."""
+        batch, length = ops.shape(prompt)
         step, state = self.step_and_state(
             sources, batch, num_beams, max_length, fixed_shapes, before=length - 1
         )
-        if not isinstance(step, WholeSequenceStep):
-            read, fixed = self.derived.step(1, not step.shrinks), not step.shrinks
-            step, state = step.after(prompt, state, read, fixed)
+        has_caches = isinstance(step, CachedStep)
+        reading = self.derived.step(1, not step.shrinks) if has_caches else None
+        step, state = step.after(prompt, state, reading)
         return step, state, *rest_of(prompt, state["length"])
+
+
+def behind_prompts(prompt, result):
+    """A `DecodingResult` whose ids and lengths include the prompts int32 `[batch, length]`."""
+    n, longest = result.ids.shape[1], result.ids.shape[2]
+    before = lengths_of(prompt)[:, None, None]  # [batch, 1, 1]
+    prompt = ops.pad(prompt, [[0, 0], [0, longest]])[:, None]  # [batch, 1, length + longest]
+    columns = ops.arange(ops.shape(prompt)[2], dtype="int32") - before
+    places = ops.repeat(ops.clip(columns, 0, longest - 1), n, axis=1)
+    new = ops.take_along_axis(result.ids, places, axis=2)  # [batch, n, length + longest]
+    ids = ops.where(columns < 0, prompt, ops.where(columns < longest, new, 0))
+    found = result.lengths > 0  # [batch, n]
+    lengths = ops.where(found, before[:, 0] + result.lengths, 0)
+    return result._replace(ids=ops.where(found[:, :, None], ids, 0), lengths=lengths)
 
 
 def log_prob(model: keras.Model, token_ids: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from keras import ops, tree
 from keras_tfmr import _checks
 from keras_tfmr.decoding.result import lengths_of
 from keras_tfmr.decoding.step import DecodingStep, select_rows
+from keras_tfmr.layers.cache import shortened
 
 
 class CachedStep(DecodingStep):
@@ -51,32 +52,40 @@ class CachedStep(DecodingStep):
             return logits, ops.log(ops.sum(ops.exp(logits), axis=-1, keepdims=True)), state
         return logits, ops.logsumexp(logits, axis=-1, keepdims=True), state
 
-    def after(self, prompt, state, reading, fixed_shapes):
+    def after(self, prompt, state, reading):
         """The step and the state after as many tokens as the shortest prompt has, minus one.
+
+        Caches of fixed shapes read all prompts whole, and forget what comes later: their reading
+        has one shape, however long the shortest prompt is.
 
         Args:
             prompt: int32 `[batch, length]`, padded with 0 at the end.
             state: The state before the first token.
             reading: The `DerivedStep` of one hypothesis for each example.
-            fixed_shapes: Whether the shapes of the state stay the same.
         """
-        index = shortest(prompt, fixed_shapes) - 1
-        step = copy.copy(self)
-        step.max_length = self.max_length - index
-        if isinstance(index, int) and index == 0:
-            return step, state
-        room = self.max_length if fixed_shapes else None
+        index, length = shortest(prompt) - 1, ops.shape(prompt)[1]
+        whole = not self.shrinks and not isinstance(index, int)
+        count = length - 1 if whole else index  # the tokens that are read
+        if isinstance(count, int) and count == 0:
+            return self, state
+        room = None if self.shrinks else self.max_length
         caches = reading.empty_caches(ops.shape(prompt)[0], room)
         start = ops.zeros((), "int32")
-        inputs = [prompt[:, :index], start, caches, state["examples"], self.vectors]
+        inputs = [prompt[:, :count], start, caches, state["examples"], self.vectors]
         with self.variables:
             _, caches = reading.step(inputs)
+        index = ops.convert_to_tensor(index, "int32")
+        if whole:
+            caches = shortened(caches, index)
+            if caches is None:  # caches of another kind hold the tokens behind `index` too
+                return self, state
         if self.num_beams > 1:
             caches = tree.map_structure(
                 lambda x: ops.repeat(x, self.num_beams, axis=0) if len(x.shape) else x, caches
             )
-        length = ops.convert_to_tensor(index, "int32")
-        return step, {**state, "length": length, "caches": reading.of_any_size(caches)}
+        step = copy.copy(self)
+        step.max_length = self.max_length - index
+        return step, {**state, "length": index, "caches": reading.of_any_size(caches)}
 
     def reorder(self, state, rows):
         return {**state, "caches": super().reorder(state["caches"], rows)}
@@ -133,6 +142,15 @@ class WholeSequenceStep(DecodingStep):
         sources = [ops.repeat(source, self.num_beams, axis=0) for source in sources]
         return {"ids": ids, "length": ops.zeros((), "int32"), "sources": sources}
 
+    def after(self, prompt, state, reading):
+        """As `CachedStep.after`; the prompts are the first tokens of the state."""
+        index, length = shortest(prompt) - 1, ops.shape(prompt)[1]
+        ids = ops.repeat(prompt, self.num_beams, axis=0)  # [rows, length]
+        ids = ops.pad(ids, [[0, 0], [0, ops.shape(state["ids"])[1] - length]])
+        step, index = copy.copy(self), ops.convert_to_tensor(index, "int32")
+        step.max_length = self.max_length - index
+        return step, {**state, "ids": ids, "length": index}
+
     def next(self, tokens, state):
         ids, length = state["ids"], state["length"]
         here = ops.equal(ops.arange(ops.shape(ids)[1], dtype="int32"), length)
@@ -145,17 +163,16 @@ class WholeSequenceStep(DecodingStep):
         return log_probs, {**state, "ids": ids, "length": length + 1}
 
 
-def shortest(prompt, fixed_shapes):
-    """The number of tokens of the shortest prompt, at least 1; 1 where it must be known and is not.
+def shortest(prompt):
+    """The number of tokens of the shortest prompt, at least 1; an int where it is known.
 
     Args:
         prompt: int32 `[batch, length]`, padded with 0 at the end.
-        fixed_shapes: Whether it must be known.
     """
     known = _checks.known(prompt)
     if known is not None:
         return max(int((known != 0).sum(axis=1).min(initial=known.shape[1])), 1)
-    return 1 if fixed_shapes else ops.maximum(ops.min(lengths_of(prompt)), 1)
+    return ops.maximum(ops.min(lengths_of(prompt)), 1)
 
 
 def checked_prompt(prompt, vocab_size):
@@ -167,9 +184,9 @@ def checked_prompt(prompt, vocab_size):
 
 
 def rest_of(prompt, index):
-    """`bos_ids` `[batch]` and `prefix` `[batch, length]` of `Examples`: prompts from an index."""
+    """`bos_ids` `[batch]` and `prompt` `[batch, length - 1]` of `Examples`: those from an index."""
     length = ops.shape(prompt)[1]
-    padded = ops.pad(prompt, [[0, 0], [0, 1 + length]])
-    places = index + ops.arange(1 + length, dtype="int32")
-    rest = ops.take(padded, places, axis=1)  # [batch, 1 + length]
+    padded = ops.pad(prompt, [[0, 0], [0, length]])
+    places = index + ops.arange(length, dtype="int32")
+    rest = ops.take(padded, places, axis=1)  # [batch, length]
     return rest[:, 0], rest[:, 1:]

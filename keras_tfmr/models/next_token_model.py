@@ -6,10 +6,13 @@ import keras
 from keras import ops, tree
 
 from keras_tfmr import _checks, compat
-from keras_tfmr.decoding import Examples, search
+from keras_tfmr.decoding import Examples, Sampling
+from keras_tfmr.decoding.constraints import Constraints
+from keras_tfmr.decoding.searches import check_numbers
 from keras_tfmr.layers import LearnedPositions
 from keras_tfmr.models.explain import AttentionScores, with_scores
 from keras_tfmr.models.model_step import CachedStep, WholeSequenceStep
+from keras_tfmr.models.programs import Programs, SearchOptions
 from keras_tfmr.models.saving import FunctionalModel
 from keras_tfmr.models.stepping import NoStepError, derived_step
 from keras_tfmr.models.transformer_config import TransformerConfig
@@ -48,7 +51,8 @@ class NextTokenModel(FunctionalModel):
         self.target_place = place_of_target(self, self.target_name)
         self.logits_place = place_of_logits(self)
         check_logits(self, self.outputs[self.logits_place])
-        self.derived, self.precision, self.bounded = Derived(self), None, False
+        self.derived, self.programs = Derived(self), Programs(self)
+        self.precision, self.bounded = None, False
 
     @property
     def vocab_size(self) -> int:
@@ -129,10 +133,43 @@ class NextTokenModel(FunctionalModel):
             f"{', or the only one' * (len(names) == 1)}. Received: {received}"
         )
 
-    def generated(self, step, state, bos_ids, eos_id, config, *, prefix, max_lengths, sampling):
-        """The `DecodingResult` of `generate`."""
-        examples = Examples(bos_ids, eos_id, prefix=prefix, max_lengths=max_lengths)
-        return search(step, state, config, examples, choose=sampling)
+    def generated(
+        self, tensors, config, bos_ids, eos_id, sampling, jit_compile, run_eagerly, fixed_shapes
+    ):
+        """The `DecodingResult` of `generate`, of the tensors that `search_of` takes."""
+        examples = Examples(bos_ids, eos_id, prefix=tensors.get("prefix"))
+        Constraints(config, examples).check_ids(self.vocab_size)
+        options = SearchOptions(config, examples.eos_id, fixed_shapes)
+        if sampling is not None:
+            _checks.instance("sampling", sampling, Sampling)
+            # Drawn here, random numbers are the same in each program, whatever its padding.
+            draws = sampling.draws(ops.zeros_like(bos_ids), config.max_length)
+            top_k = ops.cast(draws.top_k, "int32")
+            tensors = {**tensors, "sampling": {**draws._asdict(), "top_k": top_k}}
+        result = self.programs.run(tensors, options, jit_compile, run_eagerly)
+        check_numbers(result)
+        return result
+
+    def search_of(self, tensors, options):
+        """The search that `generate` compiles.
+
+        Args:
+            tensors: {name: nested tensors `[batch, ...]`}: `sources`, the list of inputs other than
+                the target ids; if there is sampling, `sampling`, the arguments of `Sampling`; in a
+                padded batch, `max_lengths`; what `generate` of the class adds.
+            options: A `SearchOptions`.
+        """
+        raise NotImplementedError
+
+    def wider(self, tensors, options):
+        """These tensors, with ids padded so that few programs serve all lengths."""
+        raise NotImplementedError
+
+    def learned_positions(self):
+        """The least number of positions that are learned; None if none are."""
+        layers = compat.flatten_layers(self)
+        learned = [layer.max_length for layer in layers if isinstance(layer, LearnedPositions)]
+        return min(learned, default=None)
 
 
 class Derived:

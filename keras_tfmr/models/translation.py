@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.decoding import DecodingConfig, DecodingResult, Sampling
+from keras_tfmr.decoding import DecodingConfig, DecodingResult, Examples, Sampling, search
 from keras_tfmr.models.explain import AttentionScores
 from keras_tfmr.models.next_token_model import NextTokenModel
+from keras_tfmr.models.programs import padded_ids
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -63,6 +65,9 @@ class TranslationModel(NextTokenModel):
         length_penalty: float = DecodingConfig.length_penalty,
         sampling: Sampling | None = None,
         prefix: Tensor | None = None,
+        jit_compile: bool | str = "auto",
+        run_eagerly: bool = False,
+        fixed_shapes: bool | None = None,
     ) -> DecodingResult:
         """Encodes the source and decodes the target.
 
@@ -77,6 +82,11 @@ class TranslationModel(NextTokenModel):
             length_penalty: See `DecodingConfig`.
             sampling: How tokens are drawn; needs `num_beams=1`.
             prefix: int `[batch, p]`, padded with 0, tokens that every hypothesis begins with.
+            jit_compile: Whether to compile the search, once for the options and sizes of a call:
+                "auto" on JAX, and on TensorFlow if XLA can; elsewhere TensorFlow makes a graph.
+                PyTorch compiles nothing.
+            run_eagerly: Whether to run it operation by operation.
+            fixed_shapes: As for `start`: True inside your own `tf.function(jit_compile=True)`.
 
         Returns:
             A `DecodingResult`: `ids` int32 `[batch, n, max_length]`, padded with 0, and their
@@ -93,11 +103,43 @@ class TranslationModel(NextTokenModel):
             min_length=min_length,
         )
         sources = self.source_list(source)
-        step, state = self.start(source, num_beams, max_length=max_length)
-        bos_ids = ops.zeros((ops.shape(sources[0])[0],), "int32") + ops.cast(bos_id, "int32")
+        batch = sources[0].shape[0]
+        bos_ids = ops.zeros((ops.shape(sources[0])[0],), "int32")
+        if len(np.shape(bos_id)):
+            bos_id = _checks.tensor("bos_id", bos_id, "int32", 0, self.vocab_size - 1, batch=batch)
+        else:
+            _checks.values("bos_id", bos_id, "int32", 0, self.vocab_size - 1)
+        bos_ids = bos_ids + ops.cast(bos_id, "int32")
+        tensors = {"sources": sources, "bos_ids": bos_ids}
+        if prefix is not None:
+            tensors["prefix"] = _checks.padded_ids(
+                "prefix", prefix, self.vocab_size - 1, batch=batch, length=None
+            )
         return self.generated(
-            step, state, bos_ids, eos_id, config, prefix=prefix, max_lengths=None, sampling=sampling
+            tensors, config, bos_ids, eos_id, sampling, jit_compile, run_eagerly, fixed_shapes
         )
+
+    def search_of(self, tensors, options):
+        """See `NextTokenModel.search_of`; of `sources`, `bos_ids` and perhaps `prefix`."""
+        config, bos_ids = options.config, tensors["bos_ids"]
+        batch, sampling = ops.shape(bos_ids)[0], tensors.get("sampling")
+        step, state = self.step_and_state(
+            tensors["sources"], batch, config.num_beams, config.max_length, options.fixed_shapes
+        )
+        examples = Examples(
+            bos_ids, options.eos_ids, prefix=tensors.get("prefix"),
+            max_lengths=tensors.get("max_lengths"),
+        )  # fmt: skip
+        return search(step, state, config, examples, choose=sampling and Sampling(**sampling))
+
+    def wider(self, tensors, options):
+        """Prefixes, and the source ids of a model of ours, which do not see padding."""
+        most = self.learned_positions()
+        if "prefix" in tensors:
+            tensors = {**tensors, "prefix": padded_ids(tensors["prefix"])}
+        if self.config is None:
+            return tensors
+        return {**tensors, "sources": [padded_ids(ids, most) for ids in tensors["sources"]]}
 
     def start(
         self,

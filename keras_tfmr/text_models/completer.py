@@ -216,29 +216,27 @@ class Completer(TextModel):
 
     def _search_graph(self, prompt_ids, wanted, noise, temperature, top_k, top_p):
         """From prompt ids to new ids and log-probabilities."""
-        longest = prompt_ids.shape[1] - 1 + self.max_new_tokens
         step, state, bos_ids, rest = self.model.start_after(
             prompt_ids, max_length=self.max_new_tokens
         )
-        forced = tf.reduce_sum(tf.cast(rest != 0, tf.int32), axis=1)  # beyond the shortest prompt
         result = decoding.search(
             step,
             state,
-            decoding.DecodingConfig(num_beams=1, length_penalty=0.0, max_length=longest),
+            decoding.DecodingConfig(
+                num_beams=1, length_penalty=0.0, max_length=self.max_new_tokens
+            ),
             decoding.Examples(
                 bos_ids,
                 self.tokenizer.eos_id,
                 banned_ids=decoding.banned_ids(self.tokenizer),
-                prefix=rest,
-                max_lengths=tf.where(wanted > 0, forced + wanted, 0),
+                prompt=rest,
+                max_lengths=wanted,
             ),
             choose=decoding.Sampling(
                 noise=noise, temperature=temperature, top_k=top_k, top_p=top_p
             ),
         )
-        ids = tf.pad(result.ids[:, 0], [[0, 0], [0, self.max_new_tokens]])
-        positions = forced[:, None] + tf.range(self.max_new_tokens)
-        return tf.gather(ids, positions, batch_dims=1), result.log_probs[:, 0]
+        return result.ids[:, 0], result.log_probs[:, 0]
 
     def _prompt_ids(self, prompt):
         """Strings [batch] -> the last ids of each [rows, prompt], and whether others were cut."""
