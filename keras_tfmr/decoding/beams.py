@@ -74,7 +74,10 @@ def beam_search(step, state, constraints, examples, limits, num_certain):
         # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
         # The parents are rows of `state`.
         totals, parents, tokens = top_sums(so_far, values, 2 * num_beams, rows)
-        penalty = take(penalties, ops.maximum(length, 0) if constraints.has_prompt else length)
+        if constraints.has_prompt:  # examples begin, and so end, at different positions
+            penalty = take(penalties, ops.clip(length, 0, config.max_length))
+        else:
+            penalty = take(penalties, length)
         if constraints.has_prompt:  # within it, beam 0 alone goes on, with its next token
             within, place, penalty = place[:, None] < 0, place[:, None, None], penalty[:, None]
             alone = ops.where(is_first, beams.log_probs[:, :1], -np.inf)

@@ -41,7 +41,9 @@ def limits_of(config, examples, room=None):
     prefix, prefix_lengths = _forced(examples.prefix)
     prompt, prompt_lengths = _forced(examples.prompt)
     if room is not None:
-        max_lengths = ops.minimum(max_lengths, room if examples.prompt is None else room - prompt_lengths)
+        max_lengths = ops.minimum(
+            max_lengths, room if examples.prompt is None else room - prompt_lengths
+        )
     return Limits(max_lengths, prefix, prefix_lengths, prompt, prompt_lengths)
 
 

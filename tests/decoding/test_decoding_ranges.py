@@ -175,14 +175,20 @@ def test_a_hypothesis_does_not_depend_on_wrong_prompts_and_ends_where_positions_
     """In a graph that cannot refuse them."""
 
     def run(prompts):
-        *start, bos_ids, prefix = language.start_after(prompts, max_length=5)
+        *start, bos_ids, rest = language.start_after(prompts, max_length=5)
         options = {"eos_id": END, "max_length": 9, "min_length": 9}
-        return decode(*start, bos_ids=bos_ids, prefix=prefix, **options)
+        return decode(*start, bos_ids=bos_ids, prompt=rest, **options)
 
     run, texts = compiled(run, xla=False), set()
-    for other, read in ([2, 3, 4, 5, 3], 4), ([0] * 5, 0), ([0, 0, 2, 3, 4], 0):
+    for other in [2, 3, 4, 5, 3], [0] * 5, [0, 0, 2, 3, 4]:
         rows = ops.convert_to_tensor(np.array([[2, 4, 3, 3, 5], other], "int32"))
         ((tokens, log_prob, _),) = hypotheses(run(rows), 0)
-        assert len(tokens) == 9 - read and math.isfinite(log_prob)
-        texts.add(tokens[4 - read :])
+        assert len(tokens) == 5 and math.isfinite(log_prob)
+        texts.add(tokens)
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize("other", [{"prefix": [[3], [4]]}, {"slot_ids": (4,), "slots": [1, 0]}])
+def test_a_prompt_goes_with_neither_a_prefix_nor_slots(other):
+    with pytest.raises(ValueError, match="A prompt goes with neither"):
+        Examples([2, 2], END, prompt=[[3], [4]], **other)
