@@ -30,9 +30,10 @@ class Translator(TextModel):
     Its calls take a list of str or bytes and return a list with an answer for each, in order. The
     translation of a text without visible characters is empty, with score 0.
 
-    Every protected span of a text stands in the translation exactly once, as it is: where the model
-    puts it, or at the end if the translation reaches its maximum length before. Of more than 16
-    spans, the first 16 are protected, the others translated as text, and `truncated` is True.
+    Every protected span of a text appears in its translation unchanged, as often as in the text:
+    where the model puts it, or at the end if the translation reaches its maximum length before. Of
+    more than 16 spans, the first 16 are protected, the others translated as text, and `truncated`
+    is True.
 
     Args:
         model: A `TranslationModel`, ready or your own, of source ids and target ids, in this order;
@@ -41,8 +42,8 @@ class Translator(TextModel):
         target_tokenizer: A `SubwordTokenizer` for the translations; the same by default.
         config: A `DecodingConfig`.
         max_source_length: Maximum tokens of a text, its end id included; a longer one is cut.
-        languages: The codes of source and target, as in ("pt", "en"), for abbreviations, int8
-            without texts and the demo page; "" for one without a code.
+        languages: The codes of source and target, as in ("pt", "en"), for abbreviations, the
+            sentences that calibrate int8 by default, and the demo page; "" for one without a code.
         abbreviations: Words after which a full stop does not end a sentence of a document: a file,
             or a list; by default the list of the source's language, if there is one.
         protect: Spans that stay as they are: names ("code", "tag", "url", "email", "placeholder",
@@ -194,9 +195,9 @@ class Translator(TextModel):
     ) -> list[Translation]:
         """The best translation of each text, with given translations of terms.
 
-        Each place where a term stands in a text as whole words gets its translation, to the letter.
-        Of terms that begin at the same place, the longest counts. A term is found in any case,
-        unless it has a capital letter, and not within what is protected.
+        Where a term stands in a text as whole words, the translation has the given one, to the
+        letter. Lower-case terms match any case; others match exactly. The longest match wins.
+        Protected spans are not searched for terms.
 
         Raises:
             TypeError: If a term or translation is no str.
@@ -219,10 +220,11 @@ class Translator(TextModel):
         return self._ask(signatures.EXPLAIN, text_of(texts), batch_size)
 
     def into(self, language: str) -> Self:
-        """The translator into one of several target languages, of which the model has tags.
+        """A translator into one of the model's target languages, for texts without a tag.
 
-        It shares the model, and is kept: each language is traced once. Exports and other calls than
-        `translate` need it. A ValueError unless it is one of `source_tokenizer.target_languages`.
+        Exports, and calls other than `translate`, need one; it shares this one's model. Each
+        language is traced once. A ValueError unless `language` is one of
+        `source_tokenizer.target_languages`.
         """
         if language not in self._into:
             self._into[language] = self.replace(language=language)
