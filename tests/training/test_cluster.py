@@ -57,41 +57,32 @@ def test_the_weights_do_not_depend_on_devices_and_workers(tmp_path, unevaluated)
             np.testing.assert_allclose(found[path], array, atol=2e-5, rtol=0, err_msg=path)
 
 
-def test_a_cluster_that_cannot_be_is_refused(monkeypatch):
-    cluster = '{"cluster": {"%s": ["a:1", "b:1"]}, "task": {"index": 1}}'
-    for text, message in (
-        ("no JSON", "Cannot read TF_CONFIG"),
-        (cluster % "chief", "must be of workers alone"),
-        (cluster % "worker", "give --steps"),
-    ):
-        monkeypatch.setenv("TF_CONFIG", text)
-        with pytest.raises(RunError, match=message):
-            connect(TrainingConfig(minutes=1).resolved())
-    with pytest.raises(RunError, match="start a worker for each device"):
-        connect(TrainingConfig(steps=1, devices=2).resolved())
-    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"index": 0}}')
-    assert connect(TrainingConfig().resolved()).chief
-    with pytest.raises(RunError, match="TF_CONFIG has no effect beside --cluster slurm"):
-        connect(TrainingConfig(cluster="slurm", steps=1).resolved())
-    monkeypatch.delenv("TF_CONFIG")
-    with pytest.raises(RunError, match="SLURM_PROCID"):
-        connect(TrainingConfig(cluster="slurm", steps=1).resolved())
-
-
-@pytest.mark.parametrize(
-    ("backend", "said"),
-    [
-        ("tensorflow", "give --set clip_norm=0"),
-        ("jax", "Several hosts train on TensorFlow only. Received: KERAS_BACKEND=jax"),
-        ("torch", "Training runs on TensorFlow and JAX. Received: KERAS_BACKEND=torch"),
-    ],
+HOSTS = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 0}}'
+# The backend, TF_CONFIG, the settings, and what is said of them.
+REFUSED = (
+    ("tensorflow", "no JSON", {"minutes": 1}, "Cannot read TF_CONFIG"),
+    ("tensorflow", HOSTS.replace("worker", "chief"), {"minutes": 1}, "must be of workers alone"),
+    ("tensorflow", HOSTS, {"minutes": 1}, "give --steps"),
+    ("tensorflow", HOSTS, {"steps": 1, "devices": 2}, "start a worker for each device"),
+    ("tensorflow", HOSTS, {"steps": 1, "cluster": "slurm"}, "no effect beside --cluster slurm"),
+    ("tensorflow", "", {"steps": 1, "cluster": "slurm"}, "SLURM_PROCID"),
+    ("tensorflow", HOSTS, {"steps": 1}, "give --set clip_norm=0"),
+    ("jax", HOSTS, {"steps": 1}, "train on TensorFlow only. Received: KERAS_BACKEND=jax"),
+    ("torch", HOSTS, {"steps": 1}, "Training runs on TensorFlow and JAX. Received: KERAS_BACKEND"),
 )
-def test_what_a_backend_cannot_do_is_refused(backend, said, monkeypatch):
+
+
+@pytest.mark.parametrize(("backend", "environment", "settings", "said"), REFUSED)
+def test_what_cannot_be_is_refused(backend, environment, settings, said, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
-    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    monkeypatch.setenv("TF_CONFIG", environment)
     with pytest.raises(RunError, match=said):
-        connect(TrainingConfig(steps=1).resolved())
+        connect(TrainingConfig(**settings).resolved())
+
+
+def test_one_host_is_no_cluster(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", HOSTS.replace(', "b:1"', ""))
+    assert connect(TrainingConfig().resolved()).chief
 
 
 def test_the_indexed_job_makes_a_tf_config(tmp_path):

@@ -143,7 +143,8 @@ def test_what_cannot_be_is_refused_and_touches_no_file(tmp_path, files, capsys):
 SLOW = """
 import itertools, runpy, sys, time, types
 from unittest.mock import MagicMock
-sys.modules["tensorflow"] = sys.modules["keras_tfmr.export.calibration"] = MagicMock()
+for name in ("tensorflow", "tensorflow_text", "keras_tfmr.export.calibration"):
+    sys.modules[name] = MagicMock()
 import keras_tfmr
 seconds = itertools.chain([0] * 64, itertools.repeat(60))
 def translate(texts, batch_size):
