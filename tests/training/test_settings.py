@@ -148,7 +148,7 @@ def test_a_setting_that_a_task_does_not_read_is_refused_by_name(refused):
 def test_any_field_of_the_models_config_is_set_and_checked_by_it(refused):
     """Of each kind of model and from a file too; what the command repeats is the same."""
     words = {
-        "norm": "rms", "norm_first": "true", "dropout_rate": ".2", "max_wavelength": "1e3",
+        "norm": "rms", "norm_first": "true", "dropout_rate": "0.2", "max_wavelength": "1e3",
         "d_model": "64", "positions": "none",
     }  # fmt: skip
     settings = parse("--set", *(f"{name}={text}" for name, text in words.items()), "seed=5")

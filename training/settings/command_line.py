@@ -4,7 +4,6 @@ Nothing here imports Keras, so that `--help` is instant.
 """
 
 import argparse
-import contextlib
 import json
 from pathlib import Path
 
@@ -22,7 +21,6 @@ def parse_arguments(description, arguments=None, tasks=TRANSLATION):
         tasks: The tasks of the script; the first one is its default.
     """
     fields = [field for field in FIELDS.values() if {*tasks} & {*field.metadata["tasks"]}]
-    names = [field.name for field in fields]
     parser = make_parser(description, fields, "about" if tasks == TRANSLATION else "texts")
     given, unknown = parser.parse_known_args(arguments)
     if unknown:
@@ -32,33 +30,35 @@ def parse_arguments(description, arguments=None, tasks=TRANSLATION):
     given = vars(given)
     path, words = given.pop("config"), given.pop("set")
     try:
-        values = merged(read_config(path), with_assigned(given, words))
-        task = values.get("task", tasks[0])
-        for name in sorted({*values} & {*FIELDS} - {*names}):
-            raise ValueError(f"{name} has no effect with task {task}")
-        values = {"task": task} | values
-        if values["task"] not in tasks:
-            raise ValueError(
-                f"task must be one of {', '.join(tasks)}. Received: {values['task']!r}"
-            )
-        if values.get("protect") == ["none"]:
-            values["protect"] = []
-        start = None
-        if values.get("init_from"):
-            import_tensorflow()
-            from training.settings.init_from import Start
-
-            start = Start(values["init_from"])
-            values = start.settings_for(values)
-        settings = TrainingConfig.from_dict(values).resolved()
-        if settings.model_fields:
-            import_tensorflow()
-            from training.settings.models import config_of
-
-            config_of(settings, start and start.config)
-        return settings
+        return settings_of(merged(read_config(path), with_assigned(given, words)), tasks)
     except (ValueError, OSError) as error:
         parser.error(str(error))
+
+
+def settings_of(values, tasks):
+    """The resolved settings with these values, {setting: value}, of a script for these tasks."""
+    values = {"task": tasks[0]} | values
+    if (task := values["task"]) not in tasks:
+        raise ValueError(f"task must be one of {', '.join(tasks)}. Received: {task!r}")
+    for name in sorted({*values} & {*FIELDS} - {"task"}):
+        if task not in FIELDS[name].metadata["tasks"]:
+            raise ValueError(f"{name} has no effect with task {task}")
+    if values.get("protect") == ["none"]:
+        values["protect"] = []
+    start = None
+    if values.get("init_from"):
+        import_tensorflow()
+        from training.settings.init_from import Start
+
+        start = Start(values["init_from"])
+        values = start.settings_for(values)
+    settings = TrainingConfig.from_dict(values).resolved()
+    if settings.model_fields:
+        import_tensorflow()
+        from training.settings.models import config_of
+
+        config_of(settings, start and start.config)
+    return settings
 
 
 def make_parser(description, fields, key):
@@ -133,7 +133,7 @@ def with_assigned(given, words):
 
 
 def assigned(word):
-    """(setting, value) of a word NAME=VALUE; a value of the wrong type stays the text that it is.
+    """(setting, value) of a word NAME=VALUE: a value of JSON, or else the text that it is.
 
     >>> assigned("seed=32"), assigned("languages=pt,en"), assigned("norm=rms")
     (('seed', 32), ('languages', ['pt', 'en']), ('norm', 'rms'))
@@ -141,14 +141,9 @@ def assigned(word):
     name, equals, text = word.partition("=")
     if not equals:
         raise ValueError(f"--set needs NAME=VALUE of a setting. Received: {word!r}")
-    # A field of the model's config, whose type is not known here, is none of a list.
-    kinds = (kind_of(FIELDS[name]),) if name in FIELDS else (bool, int, float)
-    if tuple in kinds:
+    if name in FIELDS and kind_of(FIELDS[name]) is tuple:
         return name, text.split(",")
-    if bool in kinds and text in ("true", "false"):
-        return name, text == "true"
-    for number in (int, float):
-        if number in kinds:
-            with contextlib.suppress(ValueError):
-                return name, number(text)
-    return name, text
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, text

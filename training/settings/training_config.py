@@ -216,9 +216,6 @@ class TrainingConfig:
 
     def check_effects(self):
         """Raises a ValueError for a setting that has no effect beside the others."""
-        for name, field in FIELDS.items():
-            if self.task not in field.metadata["tasks"] and getattr(self, name) != field.default:
-                raise ValueError(f"{name} has no effect with task {self.task}")
         presets = RECIPES[self.model]
         if self.preset not in presets:
             known = ", ".join(presets)
