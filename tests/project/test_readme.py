@@ -87,7 +87,8 @@ def test_train_serve_and_ask(clone, version, monkeypatch, capsys):
     assert re.search(r"\neveryday: BLEU .*on 16 texts\n( +.*->.*\n){10}", capsys.readouterr().out)
     assert "## Everyday sentences\n" in Path("runs/phrasebook/report.md").read_text("utf-8")
 
-    (clone / "runs/phrasebook/saved_model").symlink_to(version.parent)
+    versions = clone / "runs/phrasebook/saved_model"
+    shutil.copytree(version.parent, versions)  # which smoke.sh writes to
     grpc_port, rest_port = free_ports(2)
     serve = command("serving/server.py").replace("8501", str(rest_port)) + f" --port={grpc_port}"
     server = subprocess.Popen(["bash", "-c", "exec " + serve], cwd=clone)
@@ -104,6 +105,7 @@ def test_train_serve_and_ask(clone, version, monkeypatch, capsys):
             program = program.replace("8500", str(grpc_port))
             assert printed(f"{sys.executable} - <<'END'\n{program}END", clone), page
         smoke = f"serving/deploy/smoke.sh http://127.0.0.1:{rest_port} 127.0.0.1:{grpc_port}"
+        smoke += f" default {versions}"
         assert printed(smoke, clone, 200)[-1] == "pass: every check"
     finally:
         server.terminate()
