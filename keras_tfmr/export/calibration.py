@@ -36,8 +36,9 @@ def measured(exact, rounded, texts):
 
     Returns:
         {"texts": their number, "nats_per_token": the mean difference of the log-probability of a
-        token, "same": how many translations are the same, "int8_share": the share of the weights
-        that are integers}; of a `Completer`, without "same".
+        token, "same": how many translations are the same in these batches (in others, int8 may
+        choose the other one of two that are nearly as probable), "int8_share": the share of the
+        weights that are integers}; of a `Completer`, without "same".
 
     Raises:
         ExportError: If the log-probabilities differ by more than `MOST_NATS`.

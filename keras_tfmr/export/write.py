@@ -25,6 +25,8 @@ METADATA_FILE = pathlib.Path("assets.extra", "keras_tfmr.json")
 WARM_UP = 16  # texts that warm-up requests are made of
 EXAMPLES = 5  # texts in the metadata, for a page that shows the model
 # The greatest difference of a float from its value in process: a session fuses ops differently.
+# Texts must be the same: the check sends the same batches. In other batches, int8 may choose the
+# other one of two translations that are nearly as probable; float32 does not.
 _TOLERANCE, _ROUNDED_TOLERANCE = 1e-4, 5e-2  # in float32, in others
 
 

@@ -33,7 +33,8 @@ class TextModel(abc.ABC):
     other weights into the layers.
 
     Any bytes are valid text. Invalid UTF-8 is replaced, and a text that is too long is cut. The
-    answer for a text does not depend on the other texts.
+    answer for a text does not depend on the other texts. In int8, there is an exception: of two
+    answers that are nearly as probable, either may come, depending on the batch.
 
     Presets state its class and the result of `get_config`; `from_config` makes it again.
 
@@ -144,7 +145,8 @@ class TextModel(abc.ABC):
                 `MarianMTModel`.
             precision: "float32", "bfloat16" or "int8" for weights and layers; log-probabilities are
                 float32 in all. None: that of the model. See `optimize_for_decoding` for int8, which
-                needs TensorFlow 2.20 or newer for Linux on x86-64, in the server too.
+                needs TensorFlow 2.20 or newer for Linux on x86-64, in the server too. In int8,
+                answers that are nearly as probable can change places from batch to batch.
             texts: Texts like those of real requests, a few hundred: to warm a server up with, and
                 for int8 to find the ranges of products with and to compare the answers with those
                 in float32. By default those of the preset, else sentences in its language.
