@@ -4,12 +4,11 @@ import csv
 import io
 import json
 import re
-import time
 from types import SimpleNamespace
 
 import keras
 import pytest
-from tiny_runs import TINY, WORDS, history, last_arrays, small_phrasebook, train, write_pairs
+from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
 from serving import export
 from training import train_pt_en, translate
@@ -17,7 +16,6 @@ from training.command.process import peak_memory_mib
 from training.run import budget, callback
 from training.run.optimizer import make_optimizer
 from training.run.run_folder import RunFolder
-from training.settings import training_config
 from training.settings.training_config import TrainingConfig
 
 ENTRIES = {"model": {}, "text_model": {}, "tokenizers": {}}
@@ -84,19 +82,6 @@ def test_minutes_become_updates_of_several_batches(
     arrays = last_arrays(tmp_path / "run")
     (batches,) = (array for name, array in arrays.items() if name.endswith("/iteration"))
     assert batches == 3 * found
-
-
-@pytest.mark.ci
-def test_a_slow_machine_does_not_shorten_the_first_run(tmp_path, unevaluated, capsys, monkeypatch):
-    """The phrasebook's number of updates belongs to its recipe; here both are short."""
-    small_phrasebook(monkeypatch, tmp_path / "phrasebook", to_learn=200, others=20)
-    monkeypatch.setitem(training_config.PHRASEBOOK_STEPS, "translation", 40)
-    clock = SimpleNamespace(monotonic=lambda: 20_000 * time.monotonic())
-    monkeypatch.setattr(budget, "time", clock)
-    assert train("--output", tmp_path / "run", *TINY, "--vocab_size", 400) == 0
-    assert history(tmp_path / "run")[-1]["step"] == "40"
-    said = capsys.readouterr().out
-    assert re.search(r"40 updates: about \d\d[\d.,]+ minutes at the present pace", said)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(words, tmp_path, capsys):
