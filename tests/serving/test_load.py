@@ -3,7 +3,6 @@
 import re
 import time
 
-import numpy as np
 import pytest
 
 from keras_tfmr.client import ServingError
@@ -25,13 +24,6 @@ def test_callers_ask_at_once_and_failures_are_counted():
     answered = len(asked) - asked.count(["c", "a"])
     assert answered * 2 / 0.6 < row["rate"] < answered * 2 / 0.3, "of some 15 requests per caller"
     assert 20 <= row["p50"] <= row["p95"] <= row["p99"]
-
-
-def test_percentiles_are_those_of_numpy():
-    values = np.random.default_rng(0).random(137)
-    for share in (50, 95, 99, 100):
-        expected = np.percentile(values, share, method="inverted_cdf")
-        assert load.percentile([*values], share) == expected
 
 
 def test_the_command_prints_a_table_and_draws_it(address, tmp_path, capsys):
