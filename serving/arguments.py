@@ -24,6 +24,13 @@ def number_from(kind, lowest, most=math.inf):
 port = number_from(int, 0, 65535)
 
 
+def file_to_read(text):
+    """The type of an option that names a file to read, as a path."""
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return Path(text)
+
+
 def picture(text):
     """The type of an option that names a picture to write."""
     if Path(text).suffix != ".png":

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from keras_tfmr._files import check_folder
 from keras_tfmr.compat import import_tensorflow
+from serving.arguments import file_to_read, number_from
 
 # Options that are keyword arguments of `from_preset`.
 OF_PRESET = (
@@ -42,32 +43,33 @@ def parse_arguments(arguments=None):
         help="folder to write (default: FORMAT in the folder PRESET)")
     parser.add_argument("--format", choices=("saved_model", "ctranslate2", "transformers"),
         default="saved_model", help="format to write (default: saved_model)")
-    parser.add_argument("--weights", metavar="FILE", type=Path,
+    parser.add_argument("--weights", metavar="FILE", type=file_to_read,
         help="weights to export (default: the preset's)")
     parser.add_argument("--precision", choices=("float32", "bfloat16", "int8"),
         help="precision of weights and layers (default: float32)")
-    parser.add_argument("--calibrate", metavar="FILE", type=Path,
+    parser.add_argument("--calibrate", metavar="FILE", type=file_to_read,
         help="texts like those of real requests, a line each, for --precision int8 and the warm-up "
         "(default: the preset's, else sentences in its language)")
-    parser.add_argument("--num_beams", metavar="N", type=int,
+    parser.add_argument("--num_beams", metavar="N", type=number_from(int, 1),
         help="beam width, 1 for greedy (default: the preset's)")
-    parser.add_argument("--nbest", metavar="N", type=int, dest="num_return_sequences",
+    parser.add_argument("--nbest", metavar="N", type=number_from(int, 1),
+        dest="num_return_sequences",
         help="hypotheses of translate_nbest (default: --num_beams)")
-    parser.add_argument("--length_penalty", metavar="X", type=float,
+    parser.add_argument("--length_penalty", metavar="X", type=number_from(float, 0),
         help="exponent of the length penalty (default: the preset's)")
-    parser.add_argument("--max_length", metavar="N", type=int,
+    parser.add_argument("--max_length", metavar="N", type=number_from(int, 1),
         help="maximum tokens of a translation (default: the preset's, else 128); of a text, for a "
         "model that does not translate")
-    parser.add_argument("--max_length_ratio", metavar="X", type=float,
+    parser.add_argument("--max_length_ratio", metavar="X", type=number_from(float, 0),
         help="maximum tokens of a translation per source token, plus 8 "
         "(default: the preset's, else 3)")
-    parser.add_argument("--max_source_length", metavar="N", type=int,
+    parser.add_argument("--max_source_length", metavar="N", type=number_from(int, 1),
         help="maximum tokens read from a text to translate (default: the preset's, else 128)")
-    parser.add_argument("--max_new_tokens", metavar="N", type=int,
+    parser.add_argument("--max_new_tokens", metavar="N", type=number_from(int, 1),
         help="maximum tokens of a completion (default: the preset's, else 128)")
     parser.add_argument("--languages", nargs=2, metavar="CODE",
         help="codes of source and target, as in pt en (default: the preset's)")
-    parser.add_argument("--abbreviations", metavar="FILE", type=Path,
+    parser.add_argument("--abbreviations", metavar="FILE", type=file_to_read,
         help="file of abbreviations, for documents (default: the preset's, else those of the "
         "source's language)")
     parser.add_argument("--language", metavar="CODE",

@@ -372,6 +372,19 @@ def test_an_export_to_a_read_only_file_system_says_so_before_it_loads(
     assert f"Cannot write {tmp_path / 'models'}: Read-only file system" in capsys.readouterr().err
 
 
+def test_wrong_options_of_an_export_are_said_before_it_loads(capsys):
+    for wrong, said in (
+        ("--num_beams=0", "must be from 1. Received: 0"),
+        ("--length_penalty=nan", "must be from 0. Received: nan"),
+        ("--max_length=x", "invalid int value: 'x'"),
+        ("--calibrate=none.txt", "there is no file none.txt"),
+        ("--weights=/tmp", "there is no file /tmp"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            export.main(["runs/mine", "--output=models", wrong])
+        assert said in capsys.readouterr().err
+
+
 def test_a_preset_is_exported_and_served(monkeypatch):
     def run(words, stdout):
         options = export.parse_arguments(words[2:])
