@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import full_disk
-from tensorflow.core.protobuf import config_pb2
 from text_models import (
     ADVERSARIAL,
     LINES,
@@ -123,48 +122,6 @@ def test_it_holds_one_copy_of_each_weight_and_no_device(version, translator, ses
     pinned = {name for name, node in nodes if node.device}
     assert all("traced_save" in name or "traced_restore" in name for name in pinned)
     assert not [node.op for _, node in nodes if "Xla" in node.op], "they need XLA outside it, too"
-
-
-# The most nodes that a signature runs, with the functions that it calls. A server takes half a
-# second for 1,000 of them before the first answer, and 10 MB of memory.
-NODES = {
-    "translate": 1050, "translate_nbest": 1060, "translate_document": 1330,
-    "translate_with_terms": 1260, "score": 700, "explain": 1450,
-}  # fmt: skip
-
-
-@pytest.mark.ci
-def test_signatures_have_few_nodes(session):
-    """The same on every machine, and for any width of the model."""
-    graph = session.meta_graph.graph_def
-    functions = {function.signature.name: function.node_def for function in graph.library.function}
-    calls = {node.name: node for node in graph.node}
-
-    def count(nodes, seen):
-        total = len(nodes)
-        for node in nodes:
-            for name in {attribute.func.name for attribute in node.attr.values()} - seen - {""}:
-                seen.add(name)
-                total += count(functions[name], seen)
-        return total
-
-    found = {}
-    for name in NODES:
-        output = next(iter(session.signatures[name].outputs.values())).name
-        found[name] = count([calls[output.split(":")[0]]], set())
-    assert all(found[name] <= most for name, most in NODES.items()), found
-
-
-@pytest.mark.ci
-def test_loops_run_whole(version, optimized):
-    """Unless told not to, a session lowers a loop to `Merge` and others."""
-    with SavedSession(version) as session:
-        definition, metadata = session.signatures["translate"], config_pb2.RunMetadata()
-        output, text = definition.outputs["translation"].name, definition.inputs["text"].name
-        options = config_pb2.RunOptions(output_partition_graphs=True)
-        session.session.run(output, {text: [b"Bom dia"]}, options, metadata)
-        run = {node.op for graph in metadata.partition_graphs for node in graph.node}
-        assert {"While", "StatelessWhile"} & run and "Merge" not in run
 
 
 @pytest.mark.ci
