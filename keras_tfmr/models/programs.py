@@ -1,7 +1,7 @@
 """Searches of a model, compiled once for their options and sizes.
 
-JAX compiles by `jax.jit`, with the weights as arguments. TensorFlow compiles by XLA, and where that
-is not possible makes one graph for all sizes. PyTorch runs a search as it is.
+JAX compiles by `jax.jit`, with the weights as arguments, and TensorFlow by XLA. Where XLA cannot,
+TensorFlow makes one graph for all sizes, and JAX runs a search as it is, as PyTorch does.
 
 Programs of fixed shapes are few: a batch is padded to the next power of two, with copies of its
 last example that have ended before they begin, and ids to the next of a few lengths.
@@ -43,7 +43,7 @@ class Programs:
         self.model = model
         self.compiled = {}
         self.variables = []  # those of the model when the programs were compiled
-        self.not_compiled = None  # why XLA does not compile the model, where that is known
+        self.not_compiled = None  # why XLA does not compile the model, once that is known
 
     def run(
         self, tensors: dict[str, Any], options: SearchOptions, jit_compile: Any, run_eagerly: bool
@@ -57,20 +57,17 @@ class Programs:
         """
         backend = keras.backend.backend()
         check_choice(backend, jit_compile, run_eagerly, options.fixed_shapes)
-        batch = tree.flatten(tensors)[0].shape[0]
-        if (
-            run_eagerly
-            or backend == "torch"
-            or (backend == "jax" and jit_compile is False)
-            or batch == 0
-            or (backend == "tensorflow" and compat.is_traced_or_stateless())
-        ):
-            with without_gradients(backend):
-                return self.model.search_of(tensors, options)
+        is_empty = tree.flatten(tensors)[0].shape[0] == 0
+        inside = backend == "tensorflow" and compat.is_traced_or_stateless()
+        if run_eagerly or backend == "torch" or is_empty or inside:
+            return self._as_it_is(backend, tensors, options)
         self._forget_old_programs()
+        compiles = self._compiles(jit_compile, options.fixed_shapes)
         if backend == "jax":
+            if not compiles:
+                return self._as_it_is(backend, tensors, options)
             return self._padded(self._jitted, tensors, options._replace(fixed_shapes=True))
-        if self._tries_xla(jit_compile, options.fixed_shapes):
+        if compiles:
             try:
                 return self._padded(self._xla, tensors, options._replace(fixed_shapes=True))
             except compat.xla_errors() as error:
@@ -79,13 +76,18 @@ class Programs:
                 self._refuse(str(error))
         return self._graph(options._replace(fixed_shapes=bool(options.fixed_shapes)))(tensors)
 
+    def _as_it_is(self, backend, tensors, options):
+        with without_gradients(backend):
+            return self.model.search_of(tensors, options)
+
     def _forget_old_programs(self):
         """LoRA and quantisation give a model other variables."""
         now = self.model.variables
         if len(now) != len(self.variables) or any(map(_differ, now, self.variables)):
             self.compiled, self.variables = {}, now
 
-    def _tries_xla(self, jit_compile, fixed_shapes):
+    def _compiles(self, jit_compile, fixed_shapes):
+        """Whether to compile for fixed shapes."""
         if jit_compile != "auto":
             return jit_compile
         if self.not_compiled is None:
@@ -95,12 +97,9 @@ class Programs:
         return self.not_compiled is None and fixed_shapes is not False
 
     def _refuse(self, reason):
-        """Warns once that XLA does not compile the model."""
+        """Warns once that the model is not compiled."""
         self.not_compiled = reason
-        warnings.warn(
-            f"{self.model.name} decodes without XLA, in a graph for all sizes: {reason:.500}",
-            stacklevel=4,
-        )
+        warnings.warn(f"{self.model.name} decodes without XLA: {reason:.500}", stacklevel=5)
 
     def _padded(self, program, tensors, options):
         """The result of a program of fixed shapes."""

@@ -82,9 +82,9 @@ class TranslationModel(NextTokenModel):
             length_penalty: See `DecodingConfig`.
             sampling: How tokens are drawn; needs `num_beams=1`.
             prefix: int `[batch, p]`, padded with 0, tokens that every hypothesis begins with.
-            jit_compile: Whether to compile the search, once for the options and sizes of a call:
-                "auto" on JAX, and on TensorFlow if XLA can; elsewhere TensorFlow makes a graph.
-                PyTorch compiles nothing.
+            jit_compile: Whether XLA compiles the search, once for the options and sizes of a call.
+                "auto" means that it does if it can, on TensorFlow and JAX. Without XLA, TensorFlow
+                makes a graph for all sizes, and JAX and PyTorch run each operation by itself.
             run_eagerly: Whether to run it operation by operation.
             fixed_shapes: As for `start`: True inside your own `tf.function(jit_compile=True)`.
 
