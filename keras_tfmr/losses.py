@@ -1,9 +1,9 @@
 """Cross-entropy over token IDs, label-smoothed, averaged over real tokens."""
 
+import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import backend, ops
 
 from keras_tfmr import _checks
@@ -25,13 +25,12 @@ def smoothed_cross_entropy(labels: Tensor, logits: Tensor, label_smoothing: floa
         label_smoothing: ε, in [0, 1).
 
     Returns:
-        float32 tensor `[...]`, in nats. In a graph, which cannot raise an error, that of a label
-        out of its range is NaN, and its gradient zero.
+        float32 tensor `[...]`, in nats. In a graph and on an accelerator, where no error is raised,
+        that of a label out of its range is NaN, and its gradient zero.
 
     Raises:
-        ValueError: If `label_smoothing` is not in [0, 1), a label is negative or not below the
-            vocabulary, or the shapes do not fit.
-        TypeError: If the labels are not integers.
+        ValueError: If `label_smoothing` is not in [0, 1), a label is no integer, negative or not
+            below the vocabulary, or the shapes do not fit.
 
     Reference: Szegedy et al. 2016, Rethinking the Inception Architecture (arXiv 1512.00567).
 
@@ -44,7 +43,7 @@ def smoothed_cross_entropy(labels: Tensor, logits: Tensor, label_smoothing: floa
     shape, vocab = ops.shape(labels), logits.shape[-1]
     labels = ops.reshape(labels, (-1,))  # [tokens]
     ids = ops.clip(labels, 0, vocab - 1)
-    known = ops.equal(labels, ids)  # all of them, except in a graph, which cannot raise an error
+    known = ops.equal(labels, ids)  # all of them, but where no error was raised
 
     def loss_of(label_log_probs, mean_log_probs):  # [tokens]
         loss = -(1 - label_smoothing) * label_log_probs
@@ -91,9 +90,11 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Keras's `SparseCategoricalCrossentropy` has no label smoothing, and `CategoricalCrossentropy`
     wants one-hot labels, which are as large as the logits.
 
-    Padding (label 0) is left out, and only that: to ignore a label, make it 0. A token with sample
-    weight w counts as w tokens. A batch without real tokens has loss 0. In a graph, which cannot
-    raise an error, a label out of its range makes the loss NaN and trains nothing.
+    The loss is over the positions whose label is not 0, whatever Keras mask the logits carry, and
+    so are `TokenAccuracy` and `Perplexity`: to ignore a label, make it 0. A token with sample
+    weight w counts as w tokens. A batch without real tokens has loss 0. In a graph and on an
+    accelerator, where no error is raised, a label out of its range makes the loss NaN and trains
+    nothing.
 
     Args:
         label_smoothing: Fraction of the probability spread evenly over the vocabulary.
@@ -115,8 +116,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     Raises:
         ValueError: If `label_smoothing` is not in [0, 1), `nominal_tokens` is not positive, a label
-            or a weight is out of its range, or the shapes do not fit.
-        TypeError: If the labels are not integers.
+            is no integer, a label or a weight is out of its range, or the shapes do not fit.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.4.
 
@@ -135,7 +135,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.result_dtype = backend.standardize_dtype(dtype or backend.floatx())
         self.label_smoothing = _checks.rate("label_smoothing", label_smoothing)
         if nominal_tokens is not None:
-            _checks.positive("nominal_tokens", nominal_tokens)
+            _checks.number("nominal_tokens", nominal_tokens, positive=True)
         self.nominal_tokens = nominal_tokens
 
     def __call__(
@@ -143,6 +143,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     ) -> Tensor:
         y_true = check_labels(y_true, y_pred)
         weight = real_tokens(y_true, sample_weight)
+        # As other tensors, because Keras would leave out what the mask of `y_pred` leaves out.
+        y_true, weight = ops.reshape(y_true, (-1,)), ops.reshape(weight, (-1,))  # [tokens]
+        y_pred = ops.reshape(y_pred, (-1, y_pred.shape[-1]))  # [tokens, vocab]
         loss = super().__call__(y_true, y_pred, weight)
         if self.nominal_tokens is not None:
             loss = loss / self.nominal_tokens
@@ -162,42 +165,29 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
 
 def check_labels(labels, logits):
-    """Returns int32 labels `[...]`, ids that fit `logits` `[..., vocab]`, or raises an error.
+    """Returns int32 labels `[...]`, ids that fit `logits` `[..., vocab]`, or raises a ValueError.
 
-    In a graph, which cannot raise an error, a fraction becomes -1, which is out of range.
+    Where numbers are not at hand, a fraction becomes -1, which is out of range.
     """
     labels = ops.convert_to_tensor(labels)
-    shape, expected = tuple(labels.shape), tuple(logits.shape[:-1])
-    fits = len(shape) == len(expected) and all(
-        None in (size, other) or size == other for size, other in zip(shape, expected, strict=True)
-    )
-    if not fits:
-        raise ValueError(
-            "Logits must have the shape of the labels and one axis more. Received: "
-            f"labels of shape {shape}, logits of shape {tuple(logits.shape)}"
-        )
+    _checks.same_shape("labels", labels, logits.shape[:-1])
     dtype = backend.standardize_dtype(labels.dtype)
-    if dtype in WHOLE_FLOATS:
-        numbers = _checks.known(labels)
-        if numbers is not None and (numbers != np.floor(numbers)).any():
-            raise TypeError("Labels must be integers (token ids). Received: fractions")
-        labels = ops.where(labels == ops.floor(labels), labels, -1)  # in a graph, out of range
-    elif "int" not in dtype:
-        raise TypeError(f"Labels must be integers (token ids). Received: dtype {dtype}")
-    _checks.in_range("labels", labels, 0, logits.shape[-1])
-    return ops.cast(labels, "int32")
+    if backend.is_float_dtype(dtype) and dtype not in WHOLE_FLOATS:
+        raise ValueError(f"`labels` must hold integers. Received: dtype {dtype}, which rounds ids")
+    ids = _checks.values("labels", labels, "int32", 0, logits.shape[-1] - 1)
+    return ops.where(labels == ops.floor(labels), ids, -1) if dtype in WHOLE_FLOATS else ids
 
 
 def real_tokens(labels, sample_weight=None):
     """The float32 weight of each label: 0 for padding, else the sample weight or 1."""
     weight = ops.cast(ops.not_equal(labels, 0), "float32")
     if sample_weight is not None:
-        _checks.in_range("sample_weight", sample_weight, 0)
+        _checks.in_range("sample_weight", sample_weight, 0, math.inf)
         sample_weight = ops.cast(sample_weight, "float32")
-        if _checks.rank(sample_weight.shape) is None:  # TensorFlow, after weights of another rank
+        if getattr(sample_weight.shape, "rank", 0) is None:  # TensorFlow, after another rank
             sample_weight = ops.reshape(sample_weight, (*ops.shape(labels)[:-1], -1))
         while len(sample_weight.shape) < len(weight.shape):
             sample_weight = sample_weight[..., None]
-        _checks.broadcasts("sample_weight", sample_weight.shape, labels.shape)
+        _checks.broadcasts("sample_weight", sample_weight, labels.shape)
         weight = weight * sample_weight
     return weight

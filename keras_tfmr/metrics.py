@@ -15,7 +15,8 @@ class TokenMean(keras.metrics.Mean):
     Keras's own metrics, such as `SparseCategoricalAccuracy`, average over the length first: a token
     of a long batch then counts for less than one of a short batch.
 
-    Labels and weights are checked as those of the loss: an error, or NaN in a graph.
+    Real tokens are those whose label is not 0, whatever Keras mask the logits carry. Labels and
+    weights are checked as those of the loss: an error, or NaN where none is raised.
     """
 
     def update_state(
@@ -29,6 +30,8 @@ class TokenMean(keras.metrics.Mean):
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class TokenAccuracy(TokenMean):
     """Fraction of real tokens whose label has the largest logit, over all batches since the reset.
+
+    Real tokens are those whose label is not 0, as for `LabelSmoothedCrossEntropy`.
 
     Call arguments:
         y_true: int tensor `[batch, length]`, padded with 0.
@@ -50,12 +53,14 @@ class TokenAccuracy(TokenMean):
     def values(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         known = ops.equal(y_true, ops.clip(y_true, 0, y_pred.shape[-1] - 1))
         right = ops.cast(ops.equal(y_true, ops.argmax(y_pred, axis=-1)), "float32")
-        return ops.where(known, right, float("nan"))  # an error, but in a graph
+        return ops.where(known, right, float("nan"))  # where no error was raised
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Perplexity(TokenMean):
     """exp of the mean cross-entropy of real tokens, over all batches since the reset.
+
+    Real tokens are those whose label is not 0, as for `LabelSmoothedCrossEntropy`.
 
     Call arguments:
         y_true: int tensor `[batch, length]`, padded with 0.

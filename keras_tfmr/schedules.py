@@ -25,7 +25,7 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
         step: Number of updates before this one.
 
     Raises:
-        ValueError: If an argument is not positive, or the step negative.
+        ValueError: If an argument is not positive.
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.3.
 
@@ -35,12 +35,11 @@ class NoamSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, d_model: int, warmup_steps: float = 4000, scale: float = 1.0) -> None:
-        self.d_model = _checks.positive("d_model", d_model)
-        self.warmup_steps = _checks.positive("warmup_steps", warmup_steps)
-        self.scale = _checks.positive("scale", scale)
+        self.d_model = _checks.number("d_model", d_model, positive=True)
+        self.warmup_steps = _checks.number("warmup_steps", warmup_steps, positive=True)
+        self.scale = _checks.number("scale", scale, positive=True)
 
     def __call__(self, step: Tensor) -> Tensor:
-        _checks.in_range("step", step, 0)
         n = ops.cast(step, "float32") + 1.0
         rate = ops.minimum(ops.rsqrt(n), n * self.warmup_steps**-1.5)
         return self.scale * self.d_model**-0.5 * rate

@@ -47,11 +47,11 @@ class DecodingConfig(Config):
     def __post_init__(self) -> None:
         beams, longest = self.num_beams, self.max_length
         checked = {  # Python's own numbers
-            "num_beams": _checks.integer("num_beams", beams, 1),
+            "num_beams": _checks.integer("num_beams", beams),
             "num_return_sequences": _checks.integer(
                 "num_return_sequences", self.num_return_sequences, 1, beams, "num_beams"
             ),
-            "max_length": _checks.integer("max_length", longest, 1),
+            "max_length": _checks.integer("max_length", longest),
             "min_length": _checks.integer("min_length", self.min_length, 0, longest, "max_length"),
             "max_length_extra": _checks.integer("max_length_extra", self.max_length_extra, 0),
             # The early exit relies on a length penalty that does not fall with the length.

@@ -39,7 +39,7 @@ class Examples:
     >>> Examples(bos_ids=[2, 2], eos_id=3, max_lengths=[8, 9, 9])
     Traceback (most recent call last):
     ...
-    ValueError: max_lengths must have shape [batch=2]; received shape (3,)
+    ValueError: `max_lengths` must have shape [batch=2]. Received: shape (3,)
     """
 
     bos_ids: Tensor

@@ -116,11 +116,11 @@ class FunctionStep(DecodingStep):
             )
         self.function = function
         if max_length is not None:
-            self.max_length = _checks.integer("max_length", max_length, 1)
+            self.max_length = _checks.integer("max_length", max_length)
         if num_beams is not None:
-            self.num_beams = _checks.integer("num_beams", num_beams, 1)
+            self.num_beams = _checks.integer("num_beams", num_beams)
         if vocab_size is not None:
-            self.vocab_size = _checks.integer("vocab_size", vocab_size, 1)
+            self.vocab_size = _checks.integer("vocab_size", vocab_size)
 
     def next(self, tokens: Tensor, state: Nested) -> tuple[Tensor, Nested]:
         return self.function(tokens, state)

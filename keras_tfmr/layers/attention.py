@@ -90,18 +90,19 @@ class MultiHeadAttention(TransformerLayer):
         **kwargs: Unpack[LayerOptions],
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
-        self.num_heads = _checks.positive_int("num_heads", num_heads)
-        self.key_dim = _checks.positive_int("key_dim", key_dim)
+        self.num_heads = _checks.integer("num_heads", num_heads)
+        self.key_dim = _checks.integer("key_dim", key_dim)
         self.value_dim = self.key_dim
         if value_dim is not None:
-            self.value_dim = _checks.positive_int("value_dim", value_dim)
+            self.value_dim = _checks.integer("value_dim", value_dim)
         self.num_kv_heads = self.num_heads
         if num_kv_heads is not None:
             self.num_kv_heads = _checks.divisor(
                 "num_kv_heads", num_kv_heads, "num_heads", self.num_heads
             )
         if output_shape is not None:
-            _checks.positive_int("output_shape", output_shape)
+            _checks.integer("output_shape", output_shape)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.output_width = output_shape
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.query_dense = self.make_dense(self.num_heads * self.key_dim, "query")
@@ -121,8 +122,6 @@ class MultiHeadAttention(TransformerLayer):
     ) -> None:
         value_shape = query_shape if value_shape is None else value_shape
         key_shape = value_shape if key_shape is None else key_shape
-        for name, shape in (("query", query_shape), ("key", key_shape), ("value", value_shape)):
-            _checks.sequence_of_vectors(name, shape)
         self.query_dense.build(query_shape)
         self.key_dense.build(key_shape)
         self.value_dense.build(value_shape)
@@ -146,16 +145,15 @@ class MultiHeadAttention(TransformerLayer):
             key_mask = query_mask if key_mask is None else key_mask
         value = query if value is None else value
         key = value if key is None else key
-        _checks.sequence_of_vectors("query", query.shape)
-        _checks.same_length(value, key)
-        _checks.same_batch(query=query.shape, value=value.shape, key=key.shape)
+        _checks.shaped("key", key, batch=query.shape[0], key=None, width=None)
+        _checks.shaped("value", value, batch=query.shape[0], key=key.shape[1], width=None)
 
         queries = self.queries(query, rotation)
         keys, values = self.keys_and_values(key, value, rotation)
-        masks = self._masks(query, key, attention_mask, value_mask, key_mask)
+        sizes = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
+        masks = self._masks(sizes, attention_mask, value_mask, key_mask)
         if position_bias is not None:
-            sizes = (query.shape[0], self.num_heads, query.shape[1], key.shape[1])
-            _checks.broadcasts("position_bias", position_bias.shape, sizes)
+            _checks.broadcasts("position_bias", position_bias, sizes)
         # A causal mask alone is left to `_attend`, because a fused kernel needs no tensor for it.
         causal_alone = use_causal_mask and not masks and position_bias is None
         if use_causal_mask and not causal_alone:
@@ -205,7 +203,8 @@ class MultiHeadAttention(TransformerLayer):
         keys, values = self.keys_and_values(context, context, scaled=True)
         if mask is None:
             return {"keys": keys, "values": values}
-        mask = _checks.sequence_mask("context_mask", mask, context)[:, None, None]
+        batch, key, _ = context.shape
+        mask = _checks.mask("context_mask", mask, batch=batch, key=key)[:, None, None]
         values = zero_rows(values, any_key(mask))
         return {"keys": keys, "values": values, "bias": mask_bias(mask)}
 
@@ -287,26 +286,20 @@ class MultiHeadAttention(TransformerLayer):
         batch, length, width = ops.shape(y)
         return ops.transpose(ops.reshape(y, (batch, length, width // dim, dim)), (0, 2, 1, 3))
 
-    def _masks(self, query, key, attention_mask, value_mask, key_mask):
-        """The masks that are given, bool and of rank 4, or of rank 2 for queries and keys."""
-        sizes = {
-            "batch": query.shape[0],
-            "heads": self.num_heads,
-            "query": query.shape[1],
-            "key": key.shape[1],
-        }
+    def _masks(self, sizes, attention_mask, value_mask, key_mask):
+        """The masks that are given, bool, which broadcast to the scores of these sizes."""
+        batch, _, query, key = sizes
         masks = []
         if attention_mask is not None:
-            layouts = (
-                ("query", "key"),
-                ("batch", "query", "key"),
-                ("batch", "heads", "query", "key"),
+            mask = _checks.as_bool("attention_mask", ops.convert_to_tensor(attention_mask))
+            of_all_heads = len(mask.shape) == 3
+            _checks.broadcasts(
+                "attention_mask", mask, (batch, query, key) if of_all_heads else sizes
             )
-            mask = _checks.mask("attention_mask", attention_mask, *layouts, **sizes)
-            masks.append(mask[:, None] if len(mask.shape) == 3 else mask)
+            masks.append(mask[:, None] if of_all_heads else mask)
         for name, mask in (("value_mask", value_mask), ("key_mask", key_mask)):
             if mask is not None:
-                mask = _checks.mask(name, mask, ("batch", "key"), **sizes)
+                mask = _checks.mask(name, mask, batch=batch, key=key)
                 masks.append(mask[:, None, None])
         return masks
 

@@ -5,7 +5,6 @@ from typing import Any, Unpack
 import keras
 from keras import ops
 
-from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention import MultiHeadAttention
@@ -39,6 +38,7 @@ class AttentionSublayer(TransformerLayer):
             **self.shared_options(),
         )
         self.residual = make_residual(norm_first, dropout_rate, norm, self.part_options())
+        self.input_spec = keras.layers.InputSpec(ndim=3)
 
     def build(self, x_shape: Shape) -> None:
         self.attention.build(x_shape)
@@ -58,8 +58,30 @@ class AttentionSublayer(TransformerLayer):
         }
 
 
+class SelfAttention(AttentionSublayer):
+    """The base of the two whose queries, keys and values come from one sequence."""
+
+    causal: bool  # whether no position attends to a later one
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        mask = keras_mask(x) if mask is None else mask  # before a norm, which may not pass it on
+        y = self.attention(
+            self.residual.pre_norm(x), query_mask=mask, attention_mask=attention_mask,
+            position_bias=position_bias, rotation=rotation, use_causal_mask=self.causal,
+            return_attention_scores=return_attention_scores, training=training,
+        )  # fmt: skip
+        if return_attention_scores:
+            y, scores = y
+        x = self.residual(x, y, training=training)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x
+
+
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class GlobalSelfAttention(AttentionSublayer):
+class GlobalSelfAttention(SelfAttention):
     """The encoder's attention sublayer: every position attends to every real one.
 
     Args:
@@ -98,29 +120,12 @@ class GlobalSelfAttention(AttentionSublayer):
     TensorShape([3, 5, 16])
     """
 
+    causal = False
     attention_scores = ("encoder",)  # what `return_attention_scores` adds to the output
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        position_bias: Tensor | None = None, rotation: Nested | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("x", x.shape)
-        # Read before a norm, which may not pass it on.
-        mask = _checks.sequence_mask("mask", keras_mask(x) if mask is None else mask, x)
-        y = self.attention(
-            self.residual.pre_norm(x), query_mask=mask, attention_mask=attention_mask,
-            position_bias=position_bias, rotation=rotation,
-            return_attention_scores=return_attention_scores, training=training,
-        )  # fmt: skip
-        if return_attention_scores:
-            y, scores = y
-        x = self.residual(x, y, training=training)  # [batch, length, d_model]
-        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalSelfAttention(AttentionSublayer):
+class CausalSelfAttention(SelfAttention):
     """The decoder's first sublayer: no position attends to a later one.
 
     Args:
@@ -160,25 +165,8 @@ class CausalSelfAttention(AttentionSublayer):
     [1.0, 0.0, 0.0, 0.0, 0.0]
     """
 
+    causal = True
     attention_scores = ("decoder",)  # what `return_attention_scores` adds to the output
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        position_bias: Tensor | None = None, rotation: Nested | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("x", x.shape)
-        # Read before a norm, which may not pass it on.
-        mask = _checks.sequence_mask("mask", keras_mask(x) if mask is None else mask, x)
-        y = self.attention(
-            self.residual.pre_norm(x), query_mask=mask, attention_mask=attention_mask,
-            position_bias=position_bias, rotation=rotation, use_causal_mask=True,
-            return_attention_scores=return_attention_scores, training=training,
-        )  # fmt: skip
-        if return_attention_scores:
-            y, scores = y
-        x = self.residual(x, y, training=training)  # [batch, length, d_model]
-        return (x, scores) if return_attention_scores else x
 
     def empty_cache(self, rows: Any, room: Any = None) -> Cache:
         """The cache before the first `step`; see `keras_tfmr.layers.cache`."""
@@ -249,13 +237,9 @@ class CrossAttention(AttentionSublayer):
         self, x: Tensor, context: Tensor, context_mask: Tensor | None = None, *,
         return_attention_scores: bool = False, training: bool | None = None,
     ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("x", x.shape)
-        _checks.sequence_of_vectors("context", context.shape)
-        _checks.same_batch(x=x.shape, context=context.shape)
         mask = keras_mask(context) if context_mask is None else context_mask
         y = self.attention(
-            self.residual.pre_norm(x), context,
-            value_mask=_checks.sequence_mask("context_mask", mask, context),
+            self.residual.pre_norm(x), context, value_mask=mask,
             return_attention_scores=return_attention_scores, training=training,
         )  # fmt: skip
         if return_attention_scores:

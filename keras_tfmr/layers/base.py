@@ -115,7 +115,7 @@ class TransformerLayer(MaskingLayer):
 
 def enable_lora(layer, rank, lora_alpha=None):
     """See `TransformerLayer.enable_lora`; of a model too."""
-    rank = _checks.positive_int("rank", rank)
+    rank = _checks.integer("rank", rank)
     inside = [part for part in flatten_layers(layer) if isinstance(part, TransformerLayer)]
     chosen = [dense for part in inside for dense in part.lora_layers()]
     if not chosen or not layer.built:

@@ -1,4 +1,4 @@
-"""The options that encoder and decoder layers share with the stacks made of them."""
+"""The bases of encoder and decoder layers, and of the stacks made of them: options and calls."""
 
 from typing import Any, Unpack
 
@@ -6,7 +6,9 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
+from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
+from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, GlobalSelfAttention
 from keras_tfmr.layers.base import TransformerLayer, optional_layer, serialize
 from keras_tfmr.layers.cache import Cache, key_positions, new_positions
 from keras_tfmr.layers.dropout import Dropout
@@ -32,7 +34,8 @@ class Block(TransformerLayer):
         norm: keras.layers.Layer | None = None, **kwargs: Unpack[LayerOptions],
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
-        self.d_model = _checks.positive_int("d_model", d_model)
+        self.d_model = _checks.integer("d_model", d_model)
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.d_model})
         self.num_heads, self.dff, self.key_dim = num_heads, dff, key_dim
         self.num_kv_heads = num_kv_heads
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
@@ -68,7 +71,8 @@ class Block(TransformerLayer):
         """The options of an attention sublayer."""
         key_dim = self.key_dim
         if key_dim is None:
-            key_dim = _checks.head_width(self.d_model, self.num_heads)
+            heads = _checks.divisor("num_heads", self.num_heads, "d_model", self.d_model)
+            key_dim = self.d_model // heads
         return {
             "num_heads": self.num_heads,
             "key_dim": key_dim,
@@ -94,8 +98,42 @@ class Block(TransformerLayer):
         return {**super().get_config(), **self.block_options()}
 
 
+class SelfAttentionLayer(Block):
+    """The base of encoder layers and causal decoder layers: self-attention, then feed-forward."""
+
+    causal: bool  # whether no position attends to a later one
+
+    def __init__(
+        self, d_model: int, num_heads: int, dff: int, **options: Unpack[BlockOptions]
+    ) -> None:
+        super().__init__(d_model, num_heads, dff, **options)
+        kind = CausalSelfAttention if self.causal else GlobalSelfAttention
+        self.self_attention = kind(name="self_attention", **self.attention_options())
+        self.feed_forward = self.make_feed_forward()
+
+    def build(self, x_shape: Shape) -> None:
+        self.self_attention.build(x_shape)
+        self.feed_forward.build(x_shape)
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        x = self.self_attention(
+            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+            rotation=rotation, return_attention_scores=return_attention_scores, training=training,
+        )  # fmt: skip
+        if return_attention_scores:
+            x, scores = x
+        x = self.feed_forward(x, training=training)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x
+
+
 class Stack(Block):
-    """The base of encoders and decoders: dropout, relative positions, and pre-norm's last norm."""
+    """The base of encoders and decoders: dropout, layers, and pre-norm's last norm."""
+
+    layer_class: type[Block]
 
     def __init__(
         self, num_layers: int, d_model: int, num_heads: int, dff: int, *,
@@ -103,7 +141,7 @@ class Stack(Block):
         **options: Unpack[BlockOptions],
     ) -> None:  # fmt: skip
         super().__init__(d_model, num_heads, dff, **options)
-        self.num_layers = _checks.positive_int("num_layers", num_layers)
+        self.num_layers = _checks.integer("num_layers", num_layers)
         self.dropout = Dropout(self.dropout_rate, name="dropout", **self.part_options())
         self.relative_positions = self.given_layer(
             "relative_positions", relative_positions, "RotaryPositions(key_dim=64)"
@@ -111,10 +149,11 @@ class Stack(Block):
         self.norm = None  # post-norm layers end in a normalisation already
         if self.norm_first:
             self.norm = norm_like(self.norm_config, self.part_options())
+        self.layers = [
+            self.layer_class(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)
+        ]
 
     def build(self, x_shape: Shape, *context_shape: Any) -> None:
-        # Before any weight is made, so that a layer that refuses an input takes the next one.
-        _checks.sequence_of_vectors("x", x_shape, self.d_model)
         self.dropout.build(x_shape)
         if self.relative_positions is not None:
             self.relative_positions.build((None,))
@@ -144,3 +183,26 @@ class Stack(Block):
             "num_layers": self.num_layers,
             "relative_positions": serialize(self.relative_positions),
         }
+
+
+class SelfAttentionStack(Stack):
+    """The base of encoders and causal decoders."""
+
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False, training: bool | None = None,
+    ) -> Nested:  # fmt: skip
+        mask = keras_mask(x) if mask is None else mask
+        (rotation, position_bias), scores = self.relations(x), []
+        x = self.dropout(x, training=training)
+        for layer in self.layers:
+            x = layer(
+                x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
+                rotation=rotation, return_attention_scores=return_attention_scores,
+                training=training,
+            )  # fmt: skip
+            if return_attention_scores:
+                x, of_layer = x
+                scores.append(of_layer)
+        x = x if self.norm is None else self.norm(x)  # [batch, length, d_model]
+        return (x, scores) if return_attention_scores else x

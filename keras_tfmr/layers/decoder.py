@@ -4,17 +4,16 @@ from typing import Any, Unpack
 
 import keras
 
-from keras_tfmr import _checks
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAttention
-from keras_tfmr.layers.block import Block, Stack
+from keras_tfmr.layers.block import Block, SelfAttentionLayer, SelfAttentionStack, Stack
 from keras_tfmr.layers.cache import Cache
-from keras_tfmr.layers.options import BlockOptions, StackOptions
+from keras_tfmr.layers.options import BlockOptions
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalDecoderLayer(Block):
+class CausalDecoderLayer(SelfAttentionLayer):
     """Causal self-attention, then the feed-forward sublayer: a decoder layer with no context.
 
     Args:
@@ -57,34 +56,8 @@ class CausalDecoderLayer(Block):
     TensorShape([3, 5, 16])
     """
 
+    causal = True
     attention_scores = ("decoder",)  # what `return_attention_scores` adds to the output
-
-    def __init__(
-        self, d_model: int, num_heads: int, dff: int, **options: Unpack[BlockOptions]
-    ) -> None:
-        super().__init__(d_model, num_heads, dff, **options)
-        of_attention = self.attention_options()
-        self.self_attention = CausalSelfAttention(name="self_attention", **of_attention)
-        self.feed_forward = self.make_feed_forward()
-
-    def build(self, x_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape, self.d_model)
-        self.self_attention.build(x_shape)
-        self.feed_forward.build(x_shape)
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        position_bias: Tensor | None = None, rotation: Nested | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        x = self.self_attention(
-            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
-            rotation=rotation, return_attention_scores=return_attention_scores, training=training,
-        )  # fmt: skip
-        if return_attention_scores:
-            x, scores = x
-        x = self.feed_forward(x, training=training)  # [batch, length, d_model]
-        return (x, scores) if return_attention_scores else x
 
     def empty_cache(self, rows: Any, room: Any = None) -> Cache:
         """The cache before the first `step`, that of the self-attention."""
@@ -162,7 +135,6 @@ class DecoderLayer(Block):
         self.feed_forward = self.make_feed_forward()
 
     def build(self, x_shape: Shape, context_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape, self.d_model)
         self.self_attention.build(x_shape)
         self.cross_attention.build(x_shape, context_shape)
         self.feed_forward.build(x_shape)
@@ -209,7 +181,7 @@ class DecoderLayer(Block):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class CausalDecoder(Stack):
+class CausalDecoder(SelfAttentionStack):
     """Dropout, then a stack of causal layers: a vector depends on no later token.
 
     It is the stack of a language model.
@@ -253,36 +225,8 @@ class CausalDecoder(Stack):
     TensorShape([1, 3, 16])
     """
 
+    layer_class = CausalDecoderLayer
     attention_scores = ("decoder",)  # what `return_attention_scores` adds to the output
-
-    def __init__(
-        self, num_layers: int, d_model: int, num_heads: int, dff: int,
-        **options: Unpack[StackOptions],
-    ) -> None:  # fmt: skip
-        super().__init__(num_layers, d_model, num_heads, dff, **options)
-        self.layers = [
-            CausalDecoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)
-        ]
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("x", x.shape, self.d_model)
-        mask = keras_mask(x) if mask is None else mask
-        (rotation, position_bias), scores = self.relations(x), []
-        x = self.dropout(x, training=training)
-        for layer in self.layers:
-            x = layer(
-                x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
-                rotation=rotation, return_attention_scores=return_attention_scores,
-                training=training,
-            )  # fmt: skip
-            if return_attention_scores:
-                x, of_layer = x
-                scores.append(of_layer)
-        x = x if self.norm is None else self.norm(x)  # [batch, length, d_model]
-        return (x, scores) if return_attention_scores else x
 
     def empty_cache(self, rows: Any, room: Any = None) -> list[Cache]:
         """The caches of the layers before the first `step`."""
@@ -346,16 +290,8 @@ class Decoder(Stack):
     TensorShape([1, 3, 16])
     """
 
+    layer_class = DecoderLayer
     attention_scores = ("decoder", "cross")  # what `return_attention_scores` adds to the output
-
-    def __init__(
-        self, num_layers: int, d_model: int, num_heads: int, dff: int,
-        **options: Unpack[StackOptions],
-    ) -> None:  # fmt: skip
-        super().__init__(num_layers, d_model, num_heads, dff, **options)
-        self.layers = [
-            DecoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)
-        ]
 
     def build(self, x_shape: Shape, context_shape: Shape) -> None:
         super().build(x_shape, context_shape)
@@ -365,7 +301,6 @@ class Decoder(Stack):
         context_mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
         return_attention_scores: bool = False, training: bool | None = None,
     ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("x", x.shape, self.d_model)
         mask = keras_mask(x) if mask is None else mask
         (rotation, position_bias), self_scores, cross_scores = self.relations(x), [], []
         x = self.dropout(x, training=training)

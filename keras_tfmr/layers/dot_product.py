@@ -37,13 +37,13 @@ def scaled_dot_product_attention(
     """
     query, key, value = (ops.convert_to_tensor(tensor) for tensor in (query, key, value))
     (*batch, length, width), keys = query.shape, key.shape[-2]
-    _checks.same_shape(key=key.shape, query=(*batch, keys, width))
-    _checks.same_shape(value=value.shape, key=(*batch, keys, value.shape[-1]))
+    _checks.same_shape("key", key, (*batch, keys, width))
+    _checks.same_shape("value", value, (*batch, keys, value.shape[-1]))
     # Divided before the product, which could overflow in float16.
     scores = ops.matmul(query / math.sqrt(width), ops.swapaxes(key, -1, -2))
     if mask is not None:
         mask = ops.convert_to_tensor(mask)
-        _checks.broadcasts("mask", mask.shape, (*batch, length, keys))
+        _checks.broadcasts("mask", mask, (*batch, length, keys))
         mask = _checks.as_bool("mask", mask)
     weights = ops.cast(masked_softmax(scores, mask), value.dtype)
     return ops.matmul(weights, value), weights

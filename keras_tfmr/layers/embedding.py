@@ -24,7 +24,7 @@ class Embedding(MaskingLayer):
         norm: keras.layers.Layer | None = None, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(autocast=False, **kwargs)  # ids that come as floats must not be rounded
-        self.d_model = _checks.positive_int("d_model", d_model)
+        self.d_model = _checks.integer("d_model", d_model)
         self.positions = self.given_layer(
             "positions", positions, f"LearnedPositions(512, {d_model})"
         ) or SinusoidalPositions(d_model, name="positions", **self.part_options())
@@ -113,7 +113,7 @@ class PositionalEmbedding(Embedding):
         logits_bias: bool = False, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(d_model, positions=positions, norm=norm, **kwargs)
-        self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
+        self.vocab_size = _checks.integer("vocab_size", vocab_size)
         self.scaled, self.mask_zero = bool(scaled), bool(mask_zero)
         self.logits_bias = bool(logits_bias)
         # This standard deviation gives unit variance to the rows of the table times √d_model, and
@@ -154,11 +154,13 @@ class PositionalEmbedding(Embedding):
 
     def vectors_of(self, inputs: Tensor) -> Tensor:
         """The vectors `[batch, length, d_model]` of token IDs, without their positions."""
-        x = self.tokens(_checks.sequence_of_ids("inputs", inputs, self.vocab_size))
+        last = self.vocab_size - 1
+        ids = _checks.tensor("inputs", inputs, "int32", 0, last, batch=None, length=None)
+        x = self.tokens(ids)
         return x * ops.cast(math.sqrt(self.d_model), x.dtype) if self.scaled else x
 
     def _logits(self, x):
-        _checks.sequence_of_vectors("inputs", x.shape, self.d_model)
+        _checks.shaped("inputs", x, batch=None, length=None, d_model=self.d_model)
         batch, length, width = ops.shape(x)
         rows = ops.reshape(x, (-1, width))  # one product: see `Dense`
         logits = ops.cast(self.tokens(rows, reverse=True), "float32")
@@ -211,10 +213,6 @@ class AddPositions(Embedding):
     TensorShape([2, 5, 16])
     """
 
-    def build(self, x_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape, self.d_model)
-        super().build()
-
     def call(self, x: Tensor) -> Nested:
         return self.add_positions(self.vectors_of(x))  # [batch, length, d_model]
 
@@ -231,7 +229,7 @@ class AddPositions(Embedding):
 
     def vectors_of(self, x: Tensor) -> Tensor:
         """`x` `[batch, length, d_model]` in the compute dtype."""
-        _checks.sequence_of_vectors("x", x.shape, self.d_model)
+        _checks.shaped("x", x, batch=None, length=None, d_model=self.d_model)
         return ops.cast(x, self.compute_dtype)
 
     def compute_output_shape(self, x_shape: Shape) -> Any:

@@ -1,19 +1,12 @@
 """The encoder: the left half of the paper's Figure 1."""
 
-from typing import Unpack
-
 import keras
 
-from keras_tfmr import _checks
-from keras_tfmr.compat import keras_mask
-from keras_tfmr.config import Nested, Shape, Tensor
-from keras_tfmr.layers.attention_sublayers import GlobalSelfAttention
-from keras_tfmr.layers.block import Block, Stack
-from keras_tfmr.layers.options import BlockOptions, StackOptions
+from keras_tfmr.layers.block import SelfAttentionLayer, SelfAttentionStack
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class EncoderLayer(Block):
+class EncoderLayer(SelfAttentionLayer):
     """Self-attention over all real positions, then the feed-forward sublayer.
 
     Args:
@@ -58,38 +51,12 @@ class EncoderLayer(Block):
     TensorShape([3, 5, 16])
     """
 
+    causal = False
     attention_scores = ("encoder",)  # what `return_attention_scores` adds to the output
-
-    def __init__(
-        self, d_model: int, num_heads: int, dff: int, **options: Unpack[BlockOptions]
-    ) -> None:
-        super().__init__(d_model, num_heads, dff, **options)
-        of_attention = self.attention_options()
-        self.self_attention = GlobalSelfAttention(name="self_attention", **of_attention)
-        self.feed_forward = self.make_feed_forward()
-
-    def build(self, x_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape, self.d_model)
-        self.self_attention.build(x_shape)
-        self.feed_forward.build(x_shape)
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        position_bias: Tensor | None = None, rotation: Nested | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        x = self.self_attention(
-            x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
-            rotation=rotation, return_attention_scores=return_attention_scores, training=training,
-        )  # fmt: skip
-        if return_attention_scores:
-            x, scores = x
-        x = self.feed_forward(x, training=training)  # [batch, length, d_model]
-        return (x, scores) if return_attention_scores else x
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class Encoder(Stack):
+class Encoder(SelfAttentionStack):
     """Dropout, then a stack of encoder layers, over embedded tokens or any other vectors.
 
     Args:
@@ -132,33 +99,5 @@ class Encoder(Stack):
     TensorShape([1, 3, 16])
     """
 
+    layer_class = EncoderLayer
     attention_scores = ("encoder",)  # what `return_attention_scores` adds to the output
-
-    def __init__(
-        self, num_layers: int, d_model: int, num_heads: int, dff: int,
-        **options: Unpack[StackOptions],
-    ) -> None:  # fmt: skip
-        super().__init__(num_layers, d_model, num_heads, dff, **options)
-        self.layers = [
-            EncoderLayer(name=f"layer_{i}", **self.layer_options()) for i in range(num_layers)
-        ]
-
-    def call(
-        self, x: Tensor, mask: Tensor | None = None, *, attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False, training: bool | None = None,
-    ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("x", x.shape, self.d_model)
-        mask = keras_mask(x) if mask is None else mask
-        (rotation, position_bias), scores = self.relations(x), []
-        x = self.dropout(x, training=training)
-        for layer in self.layers:
-            x = layer(
-                x, mask=mask, attention_mask=attention_mask, position_bias=position_bias,
-                rotation=rotation, return_attention_scores=return_attention_scores,
-                training=training,
-            )  # fmt: skip
-            if return_attention_scores:
-                x, of_layer = x
-                scores.append(of_layer)
-        x = x if self.norm is None else self.norm(x)  # [batch, length, d_model]
-        return (x, scores) if return_attention_scores else x

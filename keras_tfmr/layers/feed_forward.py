@@ -71,8 +71,9 @@ class FeedForward(TransformerLayer):
         **kwargs: Unpack[LayerOptions],
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
-        self.d_model = _checks.positive_int("d_model", d_model)
-        self.dff = _checks.positive_int("dff", dff)
+        self.d_model = _checks.integer("d_model", d_model)
+        self.dff = _checks.integer("dff", dff)
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.d_model})
         self.dropout_rate, self.norm_first = dropout_rate, bool(norm_first)
         self.activation = activation_of(activation)
         self.hidden_dense = self.make_dense(self.dff, "hidden")
@@ -80,13 +81,11 @@ class FeedForward(TransformerLayer):
         self.residual = make_residual(norm_first, dropout_rate, norm, self.part_options())
 
     def build(self, x_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape, self.d_model)
         self.hidden_dense.build(x_shape)
         self.output_dense.build((*x_shape[:-1], self.dff))
         self.residual.build(x_shape)
 
     def call(self, x: Tensor, training: bool | None = None) -> Nested:
-        _checks.sequence_of_vectors("x", x.shape, self.d_model)
         y = self.hidden(self.residual.pre_norm(x))  # [batch, length, dff]
         y = self.output_dense(y)  # [batch, length, d_model]
         return self.residual(x, y, training=training)
@@ -142,7 +141,6 @@ class GatedFeedForward(FeedForward):
         self.gate_dense = self.make_dense(self.dff, "gate")
 
     def build(self, x_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape, self.d_model)
         self.gate_dense.build(x_shape)
         super().build(x_shape)
 

@@ -40,7 +40,7 @@ class LMHead(TransformerLayer):
         self, units: int, *, use_bias: bool = True, **kwargs: Unpack[LayerOptions]
     ) -> None:
         super().__init__(use_bias=use_bias, **kwargs)
-        self.units = _checks.positive_int("units", units)
+        self.units = _checks.integer("units", units)
         self.dense = self.make_dense(self.units, "dense")
 
     def build(self, x_shape: Shape) -> None:

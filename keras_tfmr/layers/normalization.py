@@ -44,11 +44,11 @@ class LayerNormalization(MaskingLayer):
         self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Unpack[KerasOptions]
     ) -> None:
         super().__init__(autocast=False, **kwargs)  # x must not be rounded
-        self.epsilon = _checks.positive("epsilon", epsilon)
+        self.epsilon = _checks.number("epsilon", epsilon, positive=True)
         self.axis = _last_axis(axis)
 
     def build(self, x_shape: Shape) -> None:
-        width = _checks.positive_int("the last axis of x", x_shape[-1])
+        width = x_shape[-1]
         self.input_spec = keras.layers.InputSpec(axes={-1: width})
         # Nor the weights: Keras heeds the layer's own `autocast` only inside another layer.
         exact = {"shape": (width,), "autocast": False}
@@ -117,7 +117,9 @@ class RMSNormalization(keras.layers.RMSNormalization):
     def __init__(
         self, epsilon: float = 1e-6, *, axis: Any = -1, **kwargs: Unpack[KerasOptions]
     ) -> None:
-        super().__init__(_last_axis(axis), _checks.positive("epsilon", epsilon), **kwargs)
+        super().__init__(
+            _last_axis(axis), _checks.number("epsilon", epsilon, positive=True), **kwargs
+        )
         self.supports_masking = True
 
     def build(self, input_shape: Shape) -> None:

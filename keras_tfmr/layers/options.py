@@ -50,9 +50,3 @@ class BlockOptions(FeedForwardOptions, total=False):
     num_kv_heads: int | None
     gated: bool
     qk_norm: keras.layers.Layer | None
-
-
-class StackOptions(BlockOptions, total=False):
-    """Also the option of stacks alone."""
-
-    relative_positions: keras.layers.Layer | None

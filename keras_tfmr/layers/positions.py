@@ -39,13 +39,18 @@ def positional_encoding(
     >>> positional_encoding(50, 16).shape
     (50, 16)
     """
-    _checks.positive_int("length", length)
-    _checks.positive_int("depth", depth)
-    _checks.positive("max_wavelength", max_wavelength)
+    _checks.integer("length", length)
+    _checks.integer("depth", depth)
+    _checks.number("max_wavelength", max_wavelength, positive=True)
     rates = _rates(depth, max_wavelength)  # [ceil(depth / 2)]
     angles = np.arange(length)[:, np.newaxis] * rates  # [length, ceil(depth / 2)]
     table = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
     return table.reshape(length, -1)[:, :depth].astype("float32")  # [length, depth]
+
+
+def as_positions(name, positions):
+    """Positions `[length]` as int32, or a ValueError."""
+    return _checks.tensor(name, positions, "int32", 0, _checks.LARGEST, length=None)
 
 
 def _rates(depth, max_wavelength):
@@ -71,7 +76,7 @@ class Angles:
 
     def __call__(self, positions: Tensor) -> Tensor:
         """int `[length]` → radians between about -π and π, float32 `[length, ceil(depth / 2)]`."""
-        positions = ops.cast(_checks.positions(positions), "int32")[:, None]
+        positions = as_positions("positions", positions)[:, None]
         turns = ops.cast(ops.multiply(positions, self.whole), "float32") * 2.0**-32
         turns = turns + ops.multiply(ops.cast(positions, "float32"), self.rest)
         return turns * (2 * math.pi)
@@ -106,8 +111,8 @@ class SinusoidalPositions(MaskingLayer):
         self, d_model: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Unpack[KerasOptions]
     ) -> None:
         super().__init__(**kwargs)
-        self.d_model = _checks.positive_int("d_model", d_model)
-        self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
+        self.d_model = _checks.integer("d_model", d_model)
+        self.max_wavelength = _checks.number("max_wavelength", max_wavelength, positive=True)
         self._angles = Angles(self.d_model, self.max_wavelength)
 
     def call(self, positions: Tensor) -> Nested:
@@ -156,8 +161,8 @@ class LearnedPositions(MaskingLayer):
 
     def __init__(self, max_length: int, d_model: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(**kwargs)
-        self.max_length = _checks.positive_int("max_length", max_length)
-        self.d_model = _checks.positive_int("d_model", d_model)
+        self.max_length = _checks.integer("max_length", max_length)
+        self.d_model = _checks.integer("d_model", d_model)
         self.embedding = keras.layers.Embedding(
             max_length, d_model, "random_normal", name="embedding", **self.part_options()
         )
@@ -167,11 +172,11 @@ class LearnedPositions(MaskingLayer):
         self.embedding.build()
 
     def call(self, positions: Tensor) -> Nested:
-        positions = _checks.positions(positions)
+        positions = as_positions("positions", positions)
         # While Keras traces an unknown length on torch, it is 83, on the device "meta".
         if not getattr(positions, "is_meta", False):
             self.check_length(positions.shape[0])
-        _checks.in_range("positions", positions, 0, self.max_length)
+        _checks.in_range("positions", positions, 0, self.max_length - 1)
         vectors = self.embedding(positions)
         # XLA would take the last position for all that come after it, and for -1.
         known = ops.equal(positions, ops.clip(positions, 0, self.max_length - 1))
@@ -214,7 +219,7 @@ class NoPositions(MaskingLayer):
     position_wise = True
 
     def call(self, positions: Tensor) -> Nested:
-        return ops.zeros((ops.shape(_checks.positions(positions))[0], 1), "float32")
+        return ops.zeros((ops.shape(as_positions("positions", positions))[0], 1), "float32")
 
     def compute_output_shape(self, positions_shape: Shape) -> Any:
         return (positions_shape[0], 1)

@@ -11,7 +11,7 @@ from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer
 from keras_tfmr.layers.options import KerasOptions
-from keras_tfmr.layers.positions import MAX_WAVELENGTH, Angles
+from keras_tfmr.layers.positions import MAX_WAVELENGTH, Angles, as_positions
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -50,8 +50,8 @@ class RotaryPositions(MaskingLayer):
         self, key_dim: int, max_wavelength: float = MAX_WAVELENGTH, **kwargs: Unpack[KerasOptions]
     ) -> None:
         super().__init__(**kwargs)
-        self.key_dim = _checks.positive_int("key_dim", key_dim)
-        self.max_wavelength = _checks.positive("max_wavelength", max_wavelength)
+        self.key_dim = _checks.integer("key_dim", key_dim)
+        self.max_wavelength = _checks.number("max_wavelength", max_wavelength, positive=True)
         if key_dim % 2:
             raise ValueError(f"Rotary positions need an even `key_dim`. Received: {key_dim}")
         self._angles = Angles(self.key_dim, self.max_wavelength)
@@ -92,13 +92,13 @@ def rotated(x, rotation):
     if rotation is None:
         return x
     for part in rotation:
-        length, pairs = part.shape
+        pairs = part.shape[-1]
         if 2 * pairs != x.shape[-1]:
             raise ValueError(
                 f"`rotation` must turn heads of width {x.shape[-1]}, as RotaryPositions"
                 f"({x.shape[-1]}) does. Received: one for width {2 * pairs}"
             )
-        _checks.one_for_each("rotation", length, x.shape[2])
+        _checks.broadcasts("rotation", part, (x.shape[2], pairs))
     cos, sin = (ops.cast(part, "float32") for part in rotation)
     first, second = ops.split(ops.cast(x, "float32"), 2, axis=-1)
     turned = ops.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
@@ -112,13 +112,12 @@ class PositionBias(MaskingLayer):
 
     def __init__(self, num_heads: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(**kwargs)
-        self.num_heads = _checks.positive_int("num_heads", num_heads)
+        self.num_heads = _checks.integer("num_heads", num_heads)
 
     def call(self, query_positions: Tensor, key_positions: Tensor | None = None) -> Nested:
-        queries = keys = _checks.positions(query_positions, "query_positions")
+        queries = keys = as_positions("query_positions", query_positions)
         if key_positions is not None:
-            keys = _checks.positions(key_positions, "key_positions")
-        queries, keys = (ops.cast(positions, "int32") for positions in (queries, keys))
+            keys = as_positions("key_positions", key_positions)
         return self.bias(queries[:, None] - keys[None, :])
 
     def bias(self, distances: Tensor) -> Tensor:
@@ -171,8 +170,8 @@ class RelativePositionBias(PositionBias):
     ) -> None:  # fmt: skip
         super().__init__(num_heads, **kwargs)
         self.bidirectional = bool(bidirectional)
-        self.num_buckets = _checks.positive_int("num_buckets", num_buckets)
-        self.max_distance = _checks.positive_int("max_distance", max_distance)
+        self.num_buckets = _checks.integer("num_buckets", num_buckets)
+        self.max_distance = _checks.integer("max_distance", max_distance)
         near = (num_buckets // 2 if bidirectional else num_buckets) // 2
         if not 0 < near < max_distance:
             raise ValueError(

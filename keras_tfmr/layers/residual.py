@@ -34,8 +34,6 @@ class Residual(MaskingLayer):
         self.norm = norm_like(norm, self.part_options())
 
     def build(self, x_shape: Shape, y_shape: Shape | None = None) -> None:
-        if y_shape is not None:
-            _checks.same_shape(x=x_shape, y=y_shape)
         self.dropout.build(x_shape)
         self.norm.build(x_shape)
 
@@ -80,7 +78,7 @@ class PostNormResidual(Residual):
         return x
 
     def call(self, x: Tensor, y: Tensor, training: bool | None = None) -> Nested:
-        _checks.same_shape(x=x.shape, y=y.shape)
+        _checks.same_shape("y", y, x.shape)
         return self.norm(x + self.dropout(y, training=training))
 
 
@@ -118,7 +116,7 @@ class PreNormResidual(Residual):
         return self.norm(x)
 
     def call(self, x: Tensor, y: Tensor, training: bool | None = None) -> Nested:
-        _checks.same_shape(x=x.shape, y=y.shape)
+        _checks.same_shape("y", y, x.shape)
         return x + self.dropout(y, training=training)
 
 

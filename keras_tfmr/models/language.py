@@ -227,7 +227,7 @@ def behind_prompts(prompt, result):
 
 def log_prob(model: keras.Model, token_ids: Tensor) -> Tensor:
     """See `LanguageModel.log_prob`; of any model of the next token."""
-    token_ids = ops.convert_to_tensor(token_ids)
     # The last one is no input of the model, which checks the others.
-    token_ids = _checks.sequence_of_ids("token_ids", token_ids, model.output_shape[-1])
+    last = model.output_shape[-1] - 1
+    token_ids = _checks.tensor("token_ids", token_ids, "int32", 0, last, batch=None, length=None)
     return score(model(token_ids[:, :-1]), token_ids[:, 1:])[0]

@@ -82,8 +82,8 @@ class NextTokenModel(FunctionalModel):
             num_beams, max_length, fixed_shapes: As for `TranslationModel.start`.
             before: The number of tokens to decode before these, those of a prompt.
         """
-        num_beams = _checks.integer("num_beams", num_beams, 1)
-        max_length = before + _checks.integer("max_length", max_length, 1)
+        num_beams = _checks.integer("num_beams", num_beams)
+        max_length = before + _checks.integer("max_length", max_length)
         if fixed_shapes is None:
             fixed_shapes = keras.backend.backend() == "jax"
         if self.why_not_cached() is not None:
@@ -125,7 +125,7 @@ class NextTokenModel(FunctionalModel):
                         f"{x.name} must have shape {x.shape}. Received: shape {tuple(given.shape)}"
                     )
                 if "int" in x.dtype and len(x.shape) == 2:  # Keras would cut fractions off
-                    _checks.sequence_of_ids(x.name, given)
+                    _checks.values(x.name, given, "int32", 0, _checks.LARGEST)
             return sources
         received = sorted(source) if isinstance(source, dict) else type(source).__name__
         raise ValueError(

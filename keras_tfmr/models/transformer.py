@@ -236,8 +236,8 @@ class MeanOverTokens(keras.layers.Layer):
     """
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
-        _checks.sequence_of_vectors("x", x.shape)
-        mask = _checks.sequence_mask("mask", mask, x)
+        _checks.shaped("x", x, batch=None, length=None, d_model=None)
+        mask = _checks.mask("mask", mask, batch=x.shape[0], length=x.shape[1])
         x = ops.cast(x, "float32")
         if mask is None:
             return ops.cast(ops.mean(x, axis=1), self.compute_dtype)

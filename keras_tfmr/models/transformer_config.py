@@ -41,7 +41,7 @@ class ModelConfig(Config):
 
     def _check_sizes(self, *names):
         for name in names:
-            _checks.positive_int(name, getattr(self, name))
+            _checks.integer(name, getattr(self, name))
 
     def _check_joint_vocab(self):
         if self.joint_vocab and self.source_vocab != self.target_vocab:
@@ -137,18 +137,18 @@ class TransformerConfig(ModelConfig):
         )  # fmt: skip
         self._check_sizes(*sizes)
         if self.key_dim is None:
-            _checks.head_width(self.d_model, self.num_heads)
+            _checks.divisor("num_heads", self.num_heads, "d_model", self.d_model)
         else:
-            _checks.positive_int("key_dim", self.key_dim)
+            _checks.integer("key_dim", self.key_dim)
         _checks.rate("dropout_rate", self.dropout_rate)
         _checks.rate("attention_dropout_rate", self.attention_dropout_rate or 0.0)
         if self.num_kv_heads is not None:
             _checks.divisor("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
         _checks.one_of("norm", self.norm, ("layer", "rms"))
-        _checks.positive("norm_epsilon", self.norm_epsilon)
+        _checks.number("norm_epsilon", self.norm_epsilon, positive=True)
         _checks.one_of("activation", self.activation, ACTIVATIONS)
         _checks.one_of("positions", self.positions, POSITIONS)
-        _checks.positive("max_wavelength", self.max_wavelength)
+        _checks.number("max_wavelength", self.max_wavelength, positive=True)
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(
                 f"Rotary positions need heads of even width. Received: width {self.head_width}"
@@ -160,4 +160,4 @@ class TransformerConfig(ModelConfig):
         """The width of a query and of a key in one head."""
         if self.key_dim is not None:
             return self.key_dim
-        return _checks.head_width(self.d_model, self.num_heads)
+        return self.d_model // self.num_heads

@@ -182,8 +182,9 @@ class TranslationModel(NextTokenModel):
             the order of the graph.
         """
         inputs = self.source_list(source)
-        target_ids = _checks.sequence_of_ids(
-            "target_ids", ops.convert_to_tensor(target_ids), self.vocab_size
+        last = self.vocab_size - 1
+        target_ids = _checks.tensor(
+            "target_ids", target_ids, "int32", 0, last, batch=None, target=None
         )
         inputs.insert(self.target_place, target_ids)
         return self.derived.explained(inputs)

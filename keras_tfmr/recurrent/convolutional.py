@@ -50,8 +50,9 @@ class ConvolutionStack(RecurrentLayer):
         self, units: int, num_layers: int, kernel_size: int = 3, **kwargs: Unpack[KerasOptions]
     ) -> None:
         super().__init__(units, **kwargs)
-        self.num_layers = _checks.positive_int("num_layers", num_layers)
-        self.kernel_size = _checks.positive_int("kernel_size", kernel_size)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.num_layers = _checks.integer("num_layers", num_layers)
+        self.kernel_size = _checks.integer("kernel_size", kernel_size)
         if kernel_size % 2 == 0:
             raise ValueError(f"`kernel_size` must be odd. Received: kernel_size={kernel_size}")
         self.input_dense = self.make_dense(units, "input")
@@ -73,14 +74,12 @@ class ConvolutionStack(RecurrentLayer):
         return self.num_layers * (self.kernel_size - 1) + 1
 
     def build(self, x_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape)
         self.input_dense.build(x_shape)
         for convolution in self.convolutions:
             convolution.build((*x_shape[:-1], self.units))
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
-        _checks.sequence_of_vectors("x", x.shape)
-        mask = _checks.sequence_mask("mask", mask, x)
+        mask = _checks.mask("mask", mask, batch=x.shape[0], length=x.shape[1])
         real = 1 if mask is None else ops.cast(mask, self.compute_dtype)[:, :, None]
         z = self.input_dense(x) * real  # [batch, length, units]
         for convolution in self.convolutions:
@@ -133,9 +132,10 @@ class ConvolutionalEncoder(RecurrentLayer):
         max_length: int = 512, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(units, **kwargs)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.alignment_layers, self.context_layers = alignment_layers, context_layers
         self.kernel_size = kernel_size
-        self.max_length = _checks.positive_int("max_length", max_length)
+        self.max_length = _checks.integer("max_length", max_length)
         # As wide as the words, which `build` sees.
         self.positions = LearnedPositions(max_length, 1, name="positions", **self.part_options())
         self.alignment_stack = self._stack(alignment_layers, "alignment")
@@ -146,14 +146,12 @@ class ConvolutionalEncoder(RecurrentLayer):
         return ConvolutionStack(*size, name=name, **self.part_options())
 
     def build(self, x_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape)
         self.positions.d_model = self.positions.embedding.output_dim = x_shape[-1]
         self.positions.build((x_shape[1],))
         self.alignment_stack.build(x_shape)
         self.context_stack.build(x_shape)
 
     def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
-        _checks.sequence_of_vectors("x", x.shape)
         x = ops.cast(x, self.compute_dtype)
         x = x + self.positions(ops.arange(ops.shape(x)[1], dtype="int32"))  # [batch, source, width]
         stacks = (self.alignment_stack, self.context_stack)

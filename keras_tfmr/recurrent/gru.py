@@ -18,7 +18,7 @@ class RecurrentLayer(MaskingLayer):
 
     def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(**kwargs)
-        self.units = _checks.positive_int("units", units)
+        self.units = _checks.integer("units", units)
 
     def make_dense(self, units: int, name: str, **options: Any) -> keras.layers.Layer:
         return Dense(units, name=name, **self.part_options(), **options)
@@ -104,20 +104,19 @@ class GRU(RecurrentLayer):
         self, units: int, go_backwards: bool = False, **kwargs: Unpack[KerasOptions]
     ) -> None:
         super().__init__(units, **kwargs)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.go_backwards = bool(go_backwards)
         self.input_dense = self.make_dense(3 * units, "input")  # W_r, W_z, W and the biases
         self.cell = GRUCell(units, name="cell", **self.part_options())
 
     def build(self, x_shape: Shape, initial_state_shape: Shape | None = None) -> None:
-        _checks.sequence_of_vectors("x", x_shape)
         self.input_dense.build(x_shape)
         self.cell.build((x_shape[0], 3 * self.units))
 
     def call(
         self, x: Tensor, initial_state: Tensor | None = None, mask: Tensor | None = None
     ) -> Nested:
-        _checks.sequence_of_vectors("x", x.shape)
-        mask = _checks.sequence_mask("mask", mask, x)
+        mask = _checks.mask("mask", mask, batch=x.shape[0], length=x.shape[1])
         return self.read(self.input_dense(x), initial_state, mask)
 
     def read(

@@ -59,6 +59,7 @@ class LSTMN(RecurrentLayer):
         self, units: int, return_sequences: bool = False, **kwargs: Unpack[KerasOptions]
     ) -> None:
         super().__init__(units, **kwargs)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.return_sequences = bool(return_sequences)
         # W_x and the gates' half of W, with the biases of both: one product over all positions.
         self.input_dense = self.make_dense(5 * units, "input", bias_initializer=_forget_at_first)
@@ -71,7 +72,6 @@ class LSTMN(RecurrentLayer):
         )  # the other half of W
 
     def build(self, x_shape: Shape) -> None:
-        _checks.sequence_of_vectors("x", x_shape)
         self.input_dense.build(x_shape)
         row = (x_shape[0], self.units)
         for dense in (self.key_dense, self.summary_dense, self.gate_dense):
@@ -81,8 +81,7 @@ class LSTMN(RecurrentLayer):
     def call(
         self, x: Tensor, mask: Tensor | None = None, return_attention_scores: bool = False
     ) -> Nested:
-        _checks.sequence_of_vectors("x", x.shape)
-        mask = _checks.sequence_mask("mask", mask, x)
+        mask = _checks.mask("mask", mask, batch=x.shape[0], length=x.shape[1])
         projected = self.input_dense(x)  # [batch, length, 5 * units]
         valid = ops.ones_like(projected[:, :, 0])  # [batch, length]
         if mask is not None:

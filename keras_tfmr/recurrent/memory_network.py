@@ -74,10 +74,10 @@ class SentenceEmbedding(MaskingLayer):
         position_encoding: bool = True, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
-        self.width = _checks.positive_int("width", width)
+        self.vocab_size = _checks.integer("vocab_size", vocab_size)
+        self.width = _checks.integer("width", width)
         if max_facts is not None:
-            _checks.positive_int("max_facts", max_facts)
+            _checks.integer("max_facts", max_facts)
         self.max_facts = max_facts
         self.position_encoding = bool(position_encoding)
 
@@ -129,10 +129,10 @@ class Memories(MaskingLayer):
         position_encoding: bool = True, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.vocab_size = _checks.positive_int("vocab_size", vocab_size)
-        self.width = _checks.positive_int("width", width)
-        self.hops = _checks.positive_int("hops", hops)
-        self.max_facts = _checks.positive_int("max_facts", max_facts)
+        self.vocab_size = _checks.integer("vocab_size", vocab_size)
+        self.width = _checks.integer("width", width)
+        self.hops = _checks.integer("hops", hops)
+        self.max_facts = _checks.integer("max_facts", max_facts)
         self.position_encoding = bool(position_encoding)
         self.make_parts()
 
@@ -145,13 +145,9 @@ class Memories(MaskingLayer):
     def call(
         self, facts: Tensor, question: Tensor, return_attention_scores: bool = False
     ) -> Nested:
-        facts = _checks.sequence_of_ids(
-            "facts", facts, self.vocab_size, ("batch", "facts", "words")
-        )
-        question = _checks.sequence_of_ids(
-            "question", question, self.vocab_size, ("batch", "words")
-        )
-        _checks.same_batch(facts=facts.shape, question=question.shape)
+        span = "int32", 0, self.vocab_size - 1
+        facts = _checks.tensor("facts", facts, *span, batch=None, facts=None, words=None)
+        question = _checks.tensor("question", question, *span, batch=facts.shape[0], words=None)
         fact_mask = ops.any(ops.not_equal(facts, 0), axis=-1)  # [batch, facts]
         u = self.ask(question)  # [batch, width]
         all_scores = []

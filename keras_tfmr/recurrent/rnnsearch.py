@@ -117,6 +117,7 @@ class AlignedDecoder(RecurrentLayer):
     def __init__(self, units: int, alignment_units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
         self.alignment_units = alignment_units
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         options = self.part_options()
         self.attention = AdditiveAttention(alignment_units, name="attention", **options)
         self.cell = GRUCell(units, name="cell", **options)
@@ -125,8 +126,6 @@ class AlignedDecoder(RecurrentLayer):
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # W_s
 
     def build(self, y_shape: Shape, annotations_shape: Shape) -> None:
-        _checks.sequence_of_vectors("y", y_shape)
-        _checks.sequence_of_vectors("annotations", annotations_shape)
         width = annotations_shape[-1]
         if width % 2:
             raise ValueError(
@@ -176,10 +175,11 @@ class AlignedDecoder(RecurrentLayer):
         self, y: Tensor, annotations: Tensor, annotations_mask: Tensor | None = None,
         return_attention_scores: bool = False,
     ) -> Nested:  # fmt: skip
-        _checks.sequence_of_vectors("y", y.shape)
-        _checks.sequence_of_vectors("annotations", annotations.shape)
-        _checks.same_batch(y=y.shape, annotations=annotations.shape)
-        annotations_mask = _checks.sequence_mask("annotations_mask", annotations_mask, annotations)
+        batch, source = y.shape[0], annotations.shape[1]
+        _checks.shaped("annotations", annotations, batch=batch, source=None, width=None)
+        annotations_mask = _checks.mask(
+            "annotations_mask", annotations_mask, batch=batch, source=source
+        )
         y = ops.cast(y, self.compute_dtype)
         annotations = ops.cast(annotations, self.compute_dtype)
         read = self._reader(annotations, annotations_mask)

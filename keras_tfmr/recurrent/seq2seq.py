@@ -63,14 +63,6 @@ class GRUEncoder(RecurrentLayer):
         return (x_shape[0], self.units)
 
 
-def _check_summary(shape):
-    if len(shape) != 2 or shape[-1] is None:
-        raise ValueError(
-            "`summary` must have shape [batch, width] with a known width. "
-            f"Received: shape {tuple(shape)}"
-        )
-
-
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class SummaryDecoder(RecurrentLayer):
     """A `GRU` that reads the same summary c beside every word, from s_0 = tanh(V' c).
@@ -101,21 +93,18 @@ class SummaryDecoder(RecurrentLayer):
 
     def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
+        self.input_spec = keras.layers.InputSpec(ndim=3)
         self.gru = GRU(units, name="gru", **self.part_options())
         self.summary_dense = self.make_dense(3 * units, "summary", use_bias=False)  # C_r, C_z, C
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # V'
 
     def build(self, y_shape: Shape, summary_shape: Shape) -> None:
-        _checks.sequence_of_vectors("y", y_shape)
-        _check_summary(summary_shape)
         self.gru.build(y_shape)
         self.summary_dense.build(summary_shape)
         self.start_dense.build(summary_shape)
 
     def call(self, y: Tensor, summary: Tensor) -> Nested:
-        _checks.sequence_of_vectors("y", y.shape)
-        _check_summary(summary.shape)
-        _checks.same_batch(y=y.shape, summary=summary.shape)
+        _checks.shaped("summary", summary, batch=y.shape[0], width=None)
         y, summary = ops.cast(y, self.compute_dtype), ops.cast(summary, self.compute_dtype)
         projected = self.gru.input_dense(y) + self.summary_dense(summary)[:, None, :]
         states = self.gru.read(projected, self.start_dense(summary))  # [batch, target, units]

@@ -107,9 +107,9 @@ def test_whole_floats_are_labels_and_fractions_are_not(dtype):
     for function in (loss, in_graph):
         np.testing.assert_allclose(function(floats, logits), loss(labels, logits), rtol=1e-6)
     floats[0, 0] += 0.5
-    with pytest.raises(TypeError, match=r"must be integers.*Received: fractions"):
+    with pytest.raises(ValueError, match=r"`labels` must hold integers.*Received: fractions"):
         loss(floats, logits)
-    with pytest.raises(TypeError, match="Received: dtype bfloat16"):  # which holds no id of 257
+    with pytest.raises(ValueError, match="Received: dtype bfloat16"):  # which holds no id of 257
         loss(ops.cast(labels, "bfloat16"), logits)
     if in_graph is not loss:
         assert np.isnan(to_numpy(in_graph(floats, logits)))

@@ -45,11 +45,9 @@ def test_docstrings_name_what_is_taken(kind):
 
 def test_options_have_the_names_of_the_constructors_with_their_defaults():
     sizes = {"d_model", "num_heads", "dff", "num_layers"}
-    stack = taken(block.Block.__init__) | taken(block.Stack.__init__)
     for names, hints in (
         (taken(feed_forward.FeedForward.__init__), options.FeedForwardOptions),
         (taken(block.Block.__init__), options.BlockOptions),
-        (stack, options.StackOptions),
     ):
         assert names - sizes == {*hints.__annotations__} - OF_KERAS
     inits = keras.layers.Layer.__init__, keras.layers.Dense.__init__

@@ -115,7 +115,6 @@ WRONG = {
         + at("mask", np.ones((5, 3), bool), ADDED[:, :2]),
     "smoothed_cross_entropy": LABELLED + at(2, -0.1, 1.0, math.nan),
     **dict.fromkeys(["LabelSmoothedCrossEntropy", "TokenAccuracy", "Perplexity"], WEIGHTED),
-    "NoamSchedule": at(0, -1),
     **dict.fromkeys(["GRU", "BidirectionalEncoder", "GRUEncoder", "LSTMN"], MASKED),
     **dict.fromkeys(["ConvolutionStack", "MeanOverTokens"], MASKED),
     "ConvolutionalEncoder": MASKED + at(0, random(1, 513, 8)),
