@@ -102,7 +102,7 @@ class MultiHeadAttention(TransformerLayer):
             )
         if output_shape is not None:
             _checks.integer("output_shape", output_shape)
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="query")
         self.output_width = output_shape
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)
         self.query_dense = self.make_dense(self.num_heads * self.key_dim, "query")

@@ -38,7 +38,7 @@ class AttentionSublayer(TransformerLayer):
             **self.shared_options(),
         )
         self.residual = make_residual(norm_first, dropout_rate, norm, self.part_options())
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="x")
 
     def build(self, x_shape: Shape) -> None:
         self.attention.build(x_shape)

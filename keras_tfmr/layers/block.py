@@ -35,7 +35,7 @@ class Block(TransformerLayer):
     ) -> None:  # fmt: skip
         super().__init__(use_bias=use_bias, **kwargs)
         self.d_model = _checks.integer("d_model", d_model)
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.d_model})
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.d_model}, name="x")
         self.num_heads, self.dff, self.key_dim = num_heads, dff, key_dim
         self.num_kv_heads = num_kv_heads
         self.dropout_rate = _checks.rate("dropout_rate", dropout_rate)

@@ -73,7 +73,7 @@ class FeedForward(TransformerLayer):
         super().__init__(use_bias=use_bias, **kwargs)
         self.d_model = _checks.integer("d_model", d_model)
         self.dff = _checks.integer("dff", dff)
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.d_model})
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.d_model}, name="x")
         self.dropout_rate, self.norm_first = dropout_rate, bool(norm_first)
         self.activation = activation_of(activation)
         self.hidden_dense = self.make_dense(self.dff, "hidden")

@@ -50,7 +50,7 @@ class ConvolutionStack(RecurrentLayer):
         self, units: int, num_layers: int, kernel_size: int = 3, **kwargs: Unpack[KerasOptions]
     ) -> None:
         super().__init__(units, **kwargs)
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="x")
         self.num_layers = _checks.integer("num_layers", num_layers)
         self.kernel_size = _checks.integer("kernel_size", kernel_size)
         if kernel_size % 2 == 0:
@@ -132,7 +132,7 @@ class ConvolutionalEncoder(RecurrentLayer):
         max_length: int = 512, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(units, **kwargs)
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="x")
         self.alignment_layers, self.context_layers = alignment_layers, context_layers
         self.kernel_size = kernel_size
         self.max_length = _checks.integer("max_length", max_length)

@@ -104,7 +104,7 @@ class GRU(RecurrentLayer):
         self, units: int, go_backwards: bool = False, **kwargs: Unpack[KerasOptions]
     ) -> None:
         super().__init__(units, **kwargs)
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="x")
         self.go_backwards = bool(go_backwards)
         self.input_dense = self.make_dense(3 * units, "input")  # W_r, W_z, W and the biases
         self.cell = GRUCell(units, name="cell", **self.part_options())

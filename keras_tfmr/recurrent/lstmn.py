@@ -59,7 +59,7 @@ class LSTMN(RecurrentLayer):
         self, units: int, return_sequences: bool = False, **kwargs: Unpack[KerasOptions]
     ) -> None:
         super().__init__(units, **kwargs)
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="x")
         self.return_sequences = bool(return_sequences)
         # W_x and the gates' half of W, with the biases of both: one product over all positions.
         self.input_dense = self.make_dense(5 * units, "input", bias_initializer=_forget_at_first)

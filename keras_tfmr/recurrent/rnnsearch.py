@@ -117,7 +117,7 @@ class AlignedDecoder(RecurrentLayer):
     def __init__(self, units: int, alignment_units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
         self.alignment_units = alignment_units
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="y")
         options = self.part_options()
         self.attention = AdditiveAttention(alignment_units, name="attention", **options)
         self.cell = GRUCell(units, name="cell", **options)

@@ -93,7 +93,7 @@ class SummaryDecoder(RecurrentLayer):
 
     def __init__(self, units: int, **kwargs: Unpack[KerasOptions]) -> None:
         super().__init__(units, **kwargs)
-        self.input_spec = keras.layers.InputSpec(ndim=3)
+        self.input_spec = keras.layers.InputSpec(ndim=3, name="y")
         self.gru = GRU(units, name="gru", **self.part_options())
         self.summary_dense = self.make_dense(3 * units, "summary", use_bias=False)  # C_r, C_z, C
         self.start_dense = self.make_dense(units, "start", activation="tanh")  # V'

@@ -10,10 +10,20 @@ import formulas
 import keras
 import numpy as np
 import pytest
-from helpers import compiled, gradients, operations, random, random_ids, second_gradient, to_numpy
+from helpers import (
+    compiled,
+    gradients,
+    learning,
+    operations,
+    random,
+    random_ids,
+    second_gradient,
+    to_numpy,
+)
 from keras import ops
 
 from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, Perplexity, TokenAccuracy
+from keras_tfmr.compat import keras_mask
 from keras_tfmr.losses import smoothed_cross_entropy
 
 BATCH, LENGTH, VOCAB = 3, 5, 11
@@ -113,6 +123,31 @@ def test_whole_floats_are_labels_and_fractions_are_not(dtype):
         loss(ops.cast(labels, "bfloat16"), logits)
     if in_graph is not loss:
         assert np.isnan(to_numpy(in_graph(floats, logits)))
+
+
+def test_a_mask_of_the_logits_leaves_out_nothing():
+    """Loss and metrics are over the positions whose label is not 0, whatever the inputs are."""
+    ids, labels = np.array([[3, 0, 4], [0, 5, 0]]), np.array([[1, 2, 0], [3, 4, 5]])
+    inputs = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(6, 8, mask_zero=True)(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(VOCAB)(x))
+    loss, measured = LabelSmoothedCrossEntropy(0.1), [TokenAccuracy(), Perplexity()]
+    model.compile(keras.optimizers.SGD(0.0), loss, metrics=measured)
+    logits = model(ids)
+    np.testing.assert_array_equal(to_numpy(keras_mask(logits)), ids != 0)
+    logits, real = to_numpy(logits), labels != 0
+    expected = {
+        "loss": cross_entropies(logits, labels, 0.1)[0][real].mean(),
+        "accuracy": (logits.argmax(-1) == labels)[real].mean(),
+        "perplexity": np.exp(cross_entropies(logits, labels, 0.0)[0][real].mean()),
+    }
+    with learning():
+        trained = model.train_on_batch(ids, labels, return_dict=True)
+    evaluated = model.evaluate(ids, labels, verbose=0, return_dict=True)
+    for found in (trained, evaluated):
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-5)
 
 
 def test_no_real_token():

@@ -4,6 +4,7 @@ A layer refuses it before its first call, takes the right one then, and refuses 
 layers and their right calls are those of test_contracts.py; each check has one wrong value here.
 """
 
+import contextlib
 import math
 import re
 from functools import partial
@@ -15,7 +16,7 @@ from helpers import random, random_ids
 from test_contracts import ANNOTATIONS, CONTEXT, CONTRACTS, FACTS, IDS, QUESTION, WORDS, X
 
 import keras_tfmr
-from keras_tfmr import layers, losses, metrics, models, schedules
+from keras_tfmr import _checks, layers, losses, metrics, models, schedules
 
 POSITIONS, LABELS, LOGITS = np.arange(3, dtype="int32"), random_ids(3, 5, vocab=9), random(3, 5, 9)
 TINY = models.TransformerConfig(20, 20, 1, 1, 8, 2, 20)
@@ -157,6 +158,17 @@ def test_no_number_comes_of_an_argument_out_of_its_range(name):
     refuses(wrong)
     call(*right)
     refuses(wrong + WRONG_ONCE_BUILT.get(name, []))
+
+
+@pytest.mark.parametrize("device, copied", [("cpu", True), ("cuda:0", False), ("GPU_0", False)])
+def test_numbers_on_an_accelerator_are_not_copied_to_be_checked(device, copied):
+    class Ids(np.ndarray):
+        """Numbers that a check reads by NumPy only."""
+
+    ids = np.array([3, 9]).view(Ids)
+    Ids.device = device
+    with pytest.raises(ValueError, match="9") if copied else contextlib.nullcontext():
+        _checks.in_range("ids", ids, 0, 8)
 
 
 STACK = dict(num_layers=1, d_model=8, num_heads=2, dff=20)

@@ -64,7 +64,7 @@ def test_a_config_is_json_and_names_what_cannot_be(kind):
 
 def test_sizes_that_do_not_go_together_are_named():
     for fields, message in (
-        (dict(d_model=10, num_heads=4), "divisible.*Received: d_model=10, num_heads=4"),
+        (dict(d_model=10, num_heads=4), r"divide.*Received: d_model=10, num_heads=4"),
         (dict(source_vocab=30), "must be equal.*source_vocab=30, target_vocab=20"),
     ):
         with pytest.raises(ValueError, match=message):

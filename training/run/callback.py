@@ -69,11 +69,15 @@ class RunCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         update_seconds = (time.monotonic() - self.row_time) / (self.state.step - self.row_step)
         if not math.isfinite(logs["loss"]):
-            raise RunError(
-                f"The loss was not finite at update {self.state.step}: lower --learning_rate, and "
-                "give --overwrite. If that does not help, the labels are beyond the model's "
-                "vocabulary: the tokenizer of --init_from is not that of its model"
-            )
+            # The accuracy is NaN for such labels alone: where logits are NaN, it is a number.
+            if math.isnan(logs["accuracy"]):
+                cause = (
+                    "labels are not in the model's vocabulary, because the tokenizer of "
+                    "--init_from is not that of its model"
+                )
+            else:
+                cause = "lower --learning_rate, and give --overwrite"
+            raise RunError(f"The loss was not finite at update {self.state.step}: {cause}")
         is_best = (self.is_due() or self.budget.ended) and self.validate(logs)
         if self.checkpoints:
             self.log(logs, update_seconds)
