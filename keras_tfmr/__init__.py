@@ -7,8 +7,6 @@ target, vocab, d_model, dff, key_dim, value_dim, units, n.
 Masks are bool, True = valid / may attend. Padding is token ID 0.
 """
 
-import sys
-
 import lazy_loader
 
 __version__ = "0.1.0"
@@ -16,7 +14,3 @@ __version__ = "0.1.0"
 # The names of `__init__.pyi`, each imported when it is first used: the client does not import
 # Keras, nor do the layers import TensorFlow.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-# `keras.models.load_model` knows only the classes that have been imported.
-if "keras" in sys.modules:
-    from keras_tfmr import layers, losses, metrics, models, recurrent, schedules  # noqa: F401

@@ -4,9 +4,8 @@ import gc
 
 
 def start():
-    import keras  # noqa: F401  first, so that the package registers its classes
-
-    import keras_tfmr  # noqa: F401
+    import keras_tfmr.models
+    import keras_tfmr.recurrent  # noqa: F401  now Keras knows the classes
 
     gc.freeze()  # Keras asks for a collection per quantised weight
 

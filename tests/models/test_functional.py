@@ -108,7 +108,7 @@ def test_it_learns_from_a_pipeline_and_exports(case, tmp_path):
 ELSEWHERE = """
 import sys
 import keras, numpy as np
-import keras_tfmr
+import keras_tfmr.models
 for path in sys.argv[1:]:
     model = keras.models.load_model(path)
     source, target = np.load(path + ".source.npy"), np.load(path + ".target.npy")
