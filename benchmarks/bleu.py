@@ -28,9 +28,9 @@ HOW = """Cased, detokenised BLEU (sacrebleu) of greedy translations of validatio
 last measurement before each minute. Ours counts everything from the start of the process,
 evaluations too; of Marian, only the training counts.
 """
-TEST = """We translate the test set with 4 beams, ours with the weights that scored best on validation
-sentences, Marian's with the final, exponentially smoothed weights. "As papers print it":
-lower-cased, normalised and tokenised by
+TEST = """We translate the test set with 4 beams, ours with the weights that scored best on
+validation sentences, Marian's with the final, exponentially smoothed weights. "As papers print
+it": lower-cased, normalised and tokenised by
 Moses's rules (sacremoses), by which the published reference is made exactly. Papers report about 41
 for Transformers of this size that read the text alone (arXiv 2105.14462). The first table has
 the timed seed; the others made as many updates, on one core each. Compare the mean with Marian's
