@@ -1,4 +1,4 @@
-"""What many tests need: gradients on either backend, cached steps."""
+"""What many tests need: gradients on either backend, traced operations, cached steps."""
 
 import contextlib
 import resource
@@ -161,6 +161,14 @@ def second_gradient(function, array):
             (first,) = torch.autograd.grad(function(x), x, create_graph=True)
             (found,) = torch.autograd.grad(ops.sum(first**2), x)
     return to_numpy(found)
+
+
+def operations(function, *arrays):
+    """What TensorFlow traces of `function(*arrays)`: the operations of its graph."""
+    import tensorflow as tf
+
+    specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
+    return tf.function(function).get_concrete_function(*specs).graph.get_operations()
 
 
 def check_steps(model, source, beams):
