@@ -10,6 +10,10 @@ post-norm models alone, such as those of `base`. Writes results/decoding.md and 
 
 With `--untrained base 60000`, a model of that size with random weights and as many subwords takes
 the place of the run's, and every translation has 12 tokens.
+
+With `--shortlist`, both engines also decode in int8 with a shortlist, which CTranslate2 calls vmap:
+of the run's pairs; for a model without training, one drawn from Zipf's distribution, by which words
+of several sentences are often the same.
 """
 
 import functools
@@ -26,15 +30,18 @@ import harness
 DTYPES = ("float32", "int8")
 NAMES = {"ctranslate2": "CTranslate2", "transformers": "transformers"}
 HEADER = ["beams", "sentences in a request", "engine", "BLEU", "same as float32", "sentences/s",
-          "ms a request", "threads", "our float32 / it", "our int8 / it"]  # fmt: skip
+          "ms a request", "threads", "our float32 / it", "our int8 / it",
+          "our int8 with a shortlist / it"]  # fmt: skip
 TOKENS = 12  # of each translation by an untrained model
+SHORT = "int8 with a shortlist"
+ZIPF = 100, 300  # candidates of a source id, and of every text, of a model without training
 THREADS = {  # of an operation or translator × operations or translators side by side
     1: ((1, 1), (2, 2), (harness.CORES, 1)),
     32: ((1, harness.CORES), (harness.CORES, harness.CORES), (harness.CORES, 1)),
 }
 
 
-def one(engine, dtype, path, beams, rows, threads, texts, seconds, tokens):
+def one(engine, dtype, path, beams, rows, threads, texts, seconds, tokens, short=False):
     """In its own process: sentences a second, milliseconds of a request, and translations."""
     sources = json.loads(Path(texts).read_text())
     order = sorted(range(len(sources)), key=lambda i: len(sources[i])) if rows > 1 else None
@@ -43,7 +50,7 @@ def one(engine, dtype, path, beams, rows, threads, texts, seconds, tokens):
     if engine == "keras_tfmr":
         translate = exported(path, *threads)
     elif engine == "ctranslate2":
-        translate = ctranslate2(path, dtype, beams, *threads, *tokens)
+        translate = ctranslate2(path, dtype, beams, *threads, *tokens, short)
     else:
         translate = transformers(path, beams, threads[0], *tokens)
     found = [None] * len(sources)
@@ -101,7 +108,7 @@ def exported(path, within, between):
     return translate
 
 
-def ctranslate2(path, dtype, beams, within, translators, least, most):
+def ctranslate2(path, dtype, beams, within, translators, least, most, short):
     """The same function, with CTranslate2 and SentencePiece."""
     import ctranslate2
 
@@ -114,7 +121,7 @@ def ctranslate2(path, dtype, beams, within, translators, least, most):
         results = translator.translate_batch(
             source.encode(texts, out_type=str), beam_size=beams, length_penalty=0.6,
             disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=least,
-            max_decoding_length=most,
+            max_decoding_length=most, use_vmap=short,
         )  # fmt: skip
         return [target.decode(result.hypotheses[0]) for result in results]
 
@@ -167,7 +174,44 @@ def sides(args, run, folder, texts, beams, rows):
         for dtype in args.dtypes if peer == "ctranslate2" else ["float32"]:
             name = f"{NAMES[peer]} {dtype}"
             found[name] = settings(engine=peer, dtype=dtype, path=to)
+    if args.shortlist:
+        to = folder / f"short-{beams}"
+        if not to.exists():
+            export_short(args, run, to, num_beams=beams)
+        found[f"keras_tfmr {SHORT}"] = settings(engine="keras_tfmr", dtype="int8", path=to / "1")
+    if args.shortlist and "ctranslate2" in args.peers:
+        to = folder / "vmap"
+        if not to.exists():
+            export_short(args, run, to, format="ctranslate2")
+        found["CTranslate2 int8 with vmap"] = settings(
+            engine="ctranslate2", dtype="int8", path=to, short=True
+        )
     return found
+
+
+def export_short(args, run, to, format="saved_model", **options):
+    """Exports a run with a shortlist, a SavedModel in int8."""
+    from keras_tfmr import Translator
+    from keras_tfmr.text_models.shortlist import shortlist_for
+
+    translator = Translator.from_preset(run, **options)
+    shortlist = zipf(translator) if args.untrained else shortlist_for(translator, run, "")
+    precision = "int8" if format == "saved_model" else None
+    translator.export(to, format=format, precision=precision, shortlist=shortlist)
+
+
+def zipf(translator):
+    """A shortlist of target ids that are drawn from Zipf's distribution, as words are."""
+    import numpy as np
+
+    from keras_tfmr.shortlist import Shortlist
+
+    candidates, always = ZIPF
+    ids = np.arange(4, translator.model.vocab_size)
+    chance = 1 / np.arange(1, len(ids) + 1)
+    size = translator.source_tokenizer.vocab_size, candidates
+    table = np.random.default_rng(0).choice(ids, size, p=chance / chance.sum())
+    return Shortlist(table.astype("int32"), ids[:always].astype("int32"))
 
 
 def untrained(run, preset, vocab, texts, to):
@@ -213,6 +257,11 @@ def measured(args, folder):
     return rows, len(sources)
 
 
+def case(row):
+    """What a row is of: it is replaced by one of the same."""
+    return row["model"], row["beams"], row["sentences"]
+
+
 def page(numbers):
     lines = []
     for model, group in itertools.groupby(numbers["rows"], key=lambda row: row["model"]):
@@ -222,7 +271,7 @@ def page(numbers):
         rows = [
             [row["beams"], row["sentences"], row["engine"], f"{row['bleu']:.2f}", row["same"],
              float(row["rate"]), float(row["ms"]), row["setting"],
-             *harness.ahead(row, group, ("beams", "sentences"), DTYPES)]
+             *harness.ahead(row, group, ("beams", "sentences"), (*DTYPES, SHORT))]
             for row in group
         ]  # fmt: skip
         lines.append(harness.table(HEADER, rows))
@@ -239,6 +288,8 @@ def main():
     add("--data", type=Path, metavar="FILE", help="pairs; the sources are translated")
     add("--name", default="a model", help="of the model in the page")
     add("--untrained", nargs=2, metavar=("PRESET", "SUBWORDS"), help="a size, with random weights")
+    add("--shortlist", action="store_true", help="in int8 with a shortlist, too")
+    add("--exports", type=Path, metavar="DIR", help="folder of exports, kept for another run")
     add("--dtypes", nargs="+", choices=DTYPES, default=DTYPES, help="of the exports")
     add("--peers", nargs="+", choices=NAMES, default=["ctranslate2"], help="other engines")
     add("--sentences", type=int, default=1000, help="at most")
@@ -254,13 +305,17 @@ def main():
     args.peers = [peer for peer in args.peers if harness.installed(peer)]
     numbers = harness.about("tensorflow", "keras", *args.peers)
     with tempfile.TemporaryDirectory() as folder:
-        rows, numbers["sentences"] = measured(args, Path(folder))
+        folder = args.exports or Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, numbers["sentences"] = measured(args, folder)
     before = {} if args.quick else harness.kept("decoding")
     kept = before.get("rows", [])
     numbers["elsewhere"] = before.get("elsewhere", "")  # what another machine measured, in words
     about = {name: numbers[name] for name in ("date", "commit", "machine")}
     rows = [{**row, **about} for row in rows]
-    numbers["rows"] = [row for row in kept if row["model"] != args.name] + rows
+    anew = {case(row) for row in rows}
+    numbers["rows"] = [row for row in kept if case(row) not in anew] + rows
+    numbers["rows"].sort(key=case)
     harness.report(
         "decoding", "Decoding of real sentences", page(numbers), numbers, quick=args.quick
     )
