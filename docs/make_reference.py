@@ -31,8 +31,9 @@ from keras_tfmr import (
     recurrent,
     schedules,
 )  # fmt: skip
+from keras_tfmr.shortlist import table
 from keras_tfmr.text import tokenizer
-from keras_tfmr.text_models import classifier, completer, translator
+from keras_tfmr.text_models import classifier, completer, shortlist, translator
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "reference"
 # The pages by their files: a title, and the names of each module on the page.
@@ -49,7 +50,8 @@ PAGES = {
     "decoding.md": ("Decoding", {decoding: decoding.__all__}),
     "text.md": ("Tokenizers and text models", {
         tokenizer: ["SubwordTokenizer"], translator: ["Translator"], classifier: ["Classifier"],
-        completer: ["Completer"], errors: ["ExportError", "PresetError"],
+        completer: ["Completer"], shortlist: ["learn_shortlist"], table: ["Shortlist"],
+        errors: ["ExportError", "PresetError"],
     }),
     "client.md": ("Client", {client: client.__all__}),
 }  # fmt: skip

@@ -51,9 +51,11 @@ from .plots import plot_attention as plot_attention
 from .plots import plot_positional_encoding as plot_positional_encoding
 from .plots import plot_word as plot_word
 from .schedules import NoamSchedule as NoamSchedule
+from .shortlist import Shortlist as Shortlist
 from .text.tokenizer import SubwordTokenizer as SubwordTokenizer
 from .text_models.classifier import Classifier as Classifier
 from .text_models.completer import Completer as Completer
+from .text_models.shortlist import learn_shortlist as learn_shortlist
 from .text_models.translator import Translator as Translator
 
 __version__: str

@@ -277,7 +277,7 @@ def unoptimized_functions():
         eager.function_call_options = before
 
 
-def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False):
+def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False, constant=True):
     """The product of integers and the offset, as floats, in a graph: float32 `[rows, units]`.
 
     Private: the op `_QuantizedMatMul`, which exists in graphs only. `tf.raw_ops` lists no op whose
@@ -290,6 +290,8 @@ def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False):
         greatest: The value of the integer 255 of `x`; 0 has the value 0.
         column_range: float32 `[units]`, the value of the integer 127 of each column of `kernel`.
         relu: Whether to take 0 for what is negative.
+        constant: Whether kernel and offset are the same at every run. The op then keeps them as
+            they were at the first.
     """
     import tensorflow as tf
 
@@ -303,6 +305,7 @@ def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False):
         "fused_ops": [b"BiasAdd", *[b"Relu"] * relu, b"Dequantize"],
         "input_quant_mode": b"SCALED", "output_quant_mode": b"SCALED",
     }  # fmt: skip
+    attributes |= {"is_weight_const": constant, "is_bias_const": constant}
     attributes = {name: _attribute(value) for name, value in attributes.items()}
     graph = tf.compat.v1.get_default_graph()
     node = graph.create_op(QUANTIZED_MATMUL, inputs, [real], name="int8_product", attrs=attributes)
@@ -310,10 +313,12 @@ def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False):
 
 
 def _attribute(value):
-    """A node's attribute of a type, of bytes or of a list of either."""
+    """A node's attribute: a bool, a type, bytes, or a list of types or bytes."""
     import tensorflow as tf
 
     message = tf.compat.v1.AttrValue
+    if isinstance(value, bool):
+        return message(b=value)
     if isinstance(value, list):
         kind = "s" if value and isinstance(value[0], bytes) else "type"
         values = [item if kind == "s" else item.as_datatype_enum for item in value]

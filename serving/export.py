@@ -3,6 +3,7 @@
     python serving/export.py runs/translator
     python serving/export.py runs/translator --output models/translator --precision bfloat16
     python serving/export.py opus-mt-pt-en --output models/pt-en --precision int8 --calibrate in.txt
+    python serving/export.py runs/translator --precision int8 --shortlist
     python serving/export.py runs/translator --format ctranslate2
 
 A separate process loads and queries the new version before it appears under the next free number.
@@ -50,6 +51,10 @@ def parse_arguments(arguments=None):
     parser.add_argument("--calibrate", metavar="FILE", type=file_to_read,
         help="texts like those of real requests, a line each, for --precision int8 and the warm-up "
         "(default: the preset's, else sentences in its language)")
+    parser.add_argument("--shortlist", metavar="FILE", nargs="?", const="",
+        help="translate with the few target subwords that each text may need, which are learned "
+        "from a file of lines TEXT<TAB>TRANSLATION, or of texts, which the model translates first "
+        "(default: the pairs of the run)")
     parser.add_argument("--num_beams", metavar="N", type=number_from(int, 1),
         help="beam width, 1 for greedy (default: the preset's)")
     parser.add_argument("--nbest", metavar="N", type=number_from(int, 1),
@@ -123,14 +128,19 @@ def export(options):
     # Here, because it takes long: --help and wrong arguments are answered at once.
     import_tensorflow()
     from keras_tfmr.text_models.load import load_text_model
+    from keras_tfmr.text_models.shortlist import shortlist_for
 
     text_model = load_text_model(options.preset, options.weights or True, **given)
+    shortlist = options.shortlist
+    if shortlist is not None:
+        shortlist = shortlist_for(text_model, options.preset, shortlist)
     return text_model.export(
         output,
         format=options.format,
         precision=options.precision,
         texts=texts,
         warm_up=options.warm_up,
+        shortlist=shortlist,
         check=not options.no_check,
     )
 

@@ -83,6 +83,10 @@ def parse_arguments(arguments=None):
         help="weights to use (default: the preset's)")
     parser.add_argument("--precision", choices=("float32", "bfloat16", "int8"), default="float32",
         help="precision of weights and layers")
+    parser.add_argument("--shortlist", metavar="FILE", nargs="?", const="",
+        help="translate with the few target subwords that each line may need, which are learned "
+        "from a file of lines TEXT<TAB>TRANSLATION, or of texts, which the model translates first "
+        "(default: the pairs of the run)")
     parser.add_argument("--batch_size", metavar="N", type=scripts.at_least(1), default=128,
         help="lines translated together")
     # fmt: on
@@ -164,6 +168,7 @@ def load(options):
 
     from keras_tfmr import Translator
     from keras_tfmr.export.calibration import texts_for
+    from keras_tfmr.text_models.shortlist import shortlist_for
 
     with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
         # One core for each batch: several at once gain more than threads within an operation.
@@ -182,7 +187,12 @@ def load(options):
         terms = read_terms(options.terms) if options.terms else {}
         translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
         examples = texts_for(translator, None)[:64]
+        shortlist = options.shortlist
+        if shortlist is not None:
+            shortlist = shortlist_for(translator, options.preset, shortlist)
         translator = translator.for_decoding(options.precision, examples)
+        if shortlist is not None:
+            translator = translator.with_shortlist(shortlist)
         if options.documents:
             translate = translator.translate_document
         elif options.terms:

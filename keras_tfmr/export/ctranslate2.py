@@ -11,12 +11,15 @@ from keras_tfmr.errors import ExportError
 from keras_tfmr.export.other_engines import checked_config
 from keras_tfmr.models.transformer import embeddings_of
 from keras_tfmr.precision import to_numpy
+from keras_tfmr.shortlist import Shortlist
 
 # CTranslate2 decodes up to 256 tokens by default, and fails where it has no position.
 POSITIONS = 512
 
 
-def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.Path:
+def write_ctranslate2(
+    translator: Any, path: str | os.PathLike[str], shortlist: Shortlist | None = None
+) -> pathlib.Path:
     """Writes a model for CTranslate2, with the tokenisers' SentencePiece models beside it.
 
     The weights are those of the translator, in float32; CTranslate2 can quantise them when it loads
@@ -24,6 +27,7 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     the same translations, give these options with every call, so that it never produces the
     unknown, padding and start ids and may give an empty translation:
     `disable_unk=True, suppress_sequences=[["<pad>"], ["<s>"]], min_decoding_length=0`.
+    A shortlist becomes its `vmap.txt`, which it reads with the option `use_vmap=True`.
     """
     config = checked_config(
         translator.model, "CTranslate2", "norm_first", "norm_epsilon", "max_wavelength"
@@ -36,6 +40,9 @@ def write_ctranslate2(translator: Any, path: str | os.PathLike[str]) -> pathlib.
     spec.optimize()
     with _files.whole(path) as unfinished:
         spec.save(str(unfinished))
+        if shortlist is not None:
+            vmap = "".join(f"{line}\n" for line in _vmap(shortlist, source, target))
+            (unfinished / "vmap.txt").write_text(vmap, encoding="utf-8")
         for side, tokenizer in translator.tokenizers.items():
             (unfinished / f"{side}.spm").write_bytes(tokenizer.model_bytes)
     return pathlib.Path(path)
@@ -89,7 +96,19 @@ def _spec(model, config, source_tokens, target_tokens, longest):
 def _tokens(tokenizer, size):
     """The name of every id, with made-up names for ids that only the model has."""
     names = tokenizer.names()
-    return [*names, *(f"<unused {i}>" for i in range(len(names), size))]
+    return [*names, *(f"<unused_{i}>" for i in range(len(names), size))]
+
+
+def _vmap(shortlist, source_tokens, target_tokens):
+    """The lines of a `vmap.txt`: a source token, a tab, its candidates; first those of all."""
+
+    def line(token, ids):
+        return f"{token}\t{' '.join(target_tokens[i] for i in ids)}"
+
+    yield line("", shortlist.always)
+    for token, row in zip(source_tokens, shortlist.table, strict=False):
+        if row.any():
+            yield line(token, row[row > 0])
 
 
 def _projection(model, embedding, theirs):

@@ -17,7 +17,9 @@ from keras_tfmr.export import batching, calibration, known_answers, warmup
 from keras_tfmr.export.check import problems_in_new_process, unlike
 from keras_tfmr.export.ctranslate2 import write_ctranslate2
 from keras_tfmr.export.marian_mt import write_marian_mt
+from keras_tfmr.export.shortlist import compared
 from keras_tfmr.precision import precision_of
+from keras_tfmr.shortlist import Shortlist
 from keras_tfmr.text.strings import Text
 
 FORMATS = ("saved_model", "ctranslate2", "transformers")
@@ -37,30 +39,38 @@ def export(
     precision: str | None,
     texts: Iterable[Text] | None,
     warm_up: Iterable[str] | None,
+    shortlist: Shortlist | None,
     check: bool,
 ) -> pathlib.Path:
     """Writes a text model in a format: see `TextModel.export`."""
     if format not in FORMATS:
         known = ", ".join(map(repr, FORMATS))
         raise ValueError(f"Expected a format of {known}. Received: {format!r}")
+    if shortlist is not None and "translate" not in text_model.declared:
+        raise ValueError(
+            f"A shortlist is for a translator. Received: a {type(text_model).__name__}"
+        )
     _files.check_folder(directory, empty=format != "saved_model")
     if format != "saved_model":
         given = {"precision": precision, "texts": texts, "warm_up": warm_up}
         useless = [name for name, value in given.items() if value is not None]
         if useless := useless + ["check"] * (not check):
             raise ValueError(f"{useless[0]} has no effect on the format {format!r}")
-        return write_other(text_model, directory, format)
+        return write_other(text_model, directory, format, shortlist)
     directory = pathlib.Path(directory)
     texts = [text for text in calibration.texts_for(text_model, texts) if text.split()]
     trained, served, record = _prepared(text_model, precision, texts)
     precision = precision_of(served.model)
+    problems = _strays(trained, served) if check and precision == "float32" else []
+    if shortlist is not None:
+        whole, served = served, served.with_shortlist(shortlist)
+        record["shortlist"] = compared(whole, served, shortlist, texts)
     metadata = metadata_of(text_model, precision, texts[:EXAMPLES], record)
     functions = {
         name: function.get_concrete_function() for name, function in served.signatures.items()
     }
     warm_ups = known_answers.warm_ups(served, warm_up, texts[:WARM_UP] or known_answers.TEXTS)
     cases = known_answers.cases(served) if check else []
-    problems = _strays(trained, cases) if precision == "float32" else []
     with _files.writing(directory), _files.unfinished(directory) as folder:
         _save(served, functions, folder)
         warmup.write(folder, warm_ups)
@@ -76,14 +86,18 @@ def export(
         return _files.publish(folder, directory)
 
 
-def write_other(text_model: Any, directory: str | os.PathLike[str], format: str) -> pathlib.Path:
+def write_other(
+    text_model: Any, directory: str | os.PathLike[str], format: str, shortlist: Shortlist | None
+) -> pathlib.Path:
     """Writes a translator for another engine."""
     if format not in text_model.formats:
         raise ExportError(
             f"The format {format!r} needs a translator. Received: a {type(text_model).__name__}"
         )
     if format == "ctranslate2":
-        return write_ctranslate2(text_model, directory)
+        return write_ctranslate2(text_model, directory, shortlist)
+    if shortlist is not None:
+        raise ValueError(f"shortlist has no effect on the format {format!r}")
     return write_marian_mt(text_model, directory)
 
 
@@ -123,15 +137,10 @@ def metadata_of(
     }
 
 
-def _strays(trained, cases):
+def _strays(trained, served):
     """The differences between the default signature's answer and that of the model's own layers."""
-    tolerance, where = _TOLERANCE, "by the model's own layers"
-    return [
-        problem
-        for found in cases
-        if found[0] == trained.default
-        for problem in unlike(found, known_answers.case(trained, found[0]), tolerance, where)
-    ]
+    found, known = (known_answers.case(each, served.default) for each in (served, trained))
+    return unlike(found, known, _TOLERANCE, "by the model's own layers")
 
 
 class _Servable(tf.Module):
@@ -143,9 +152,8 @@ class _Servable(tf.Module):
 
     def __init__(self, text_model, functions):
         super().__init__()
-        read = {id(variable) for function in functions.values() for variable in function.variables}
-        variables = {id(weight.value): weight.value for weight in text_model.model.weights}
-        self.weights = [variable for key, variable in variables.items() if key in read]
+        read = (variable for function in functions.values() for variable in function.variables)
+        self.weights = [*{id(variable): variable for variable in read}.values()]
         self.tokenizers = text_model.tokenizers
         # The name by which `keras.layers.TFSMLayer` looks for a function.
         self.serve = functions[text_model.default]

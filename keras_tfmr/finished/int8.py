@@ -126,6 +126,20 @@ class Int8Product(Part):
 
     def multiplied(self, x):
         """The function of the sum, float32 `[rows, units]`, in a graph."""
+        relu = self.then is keras.activations.relu
+        columns = map(tf.convert_to_tensor, (self.kernel, self.offset, self.column_range))
+        y = self.sums(x, *columns, relu=relu)
+        return y if relu or self.then is None else self.then(y)
+
+    def sums(self, x, kernel, offset, column_range, relu=False, constant=True):
+        """The sums of these columns, float32 `[rows, n]`, in a graph.
+
+        Args:
+            x: float32 `[rows, width]`.
+            kernel, offset, column_range: Some columns of this product, `[width, n]` and `[n]`.
+            relu: Whether to take 0 for what is negative.
+            constant: Whether the columns are the same at every run.
+        """
         # The raw op, because tf.quantization.quantize warns of its own deprecation.
         integers, _, _ = tf.raw_ops.QuantizeV2(
             input=x,
@@ -133,20 +147,12 @@ class Int8Product(Part):
             max_range=(INPUT_STEPS - self.zero) * self.step,
             T=tf.quint8,
         )
-        if self.then is keras.activations.relu:
-            return self.sums(integers, relu=True)
-        y = self.sums(integers)
-        return y if self.then is None else self.then(y)
-
-    def sums(self, x, relu=False):
-        """quint8 `[rows, width]` → float32 `[rows, units]`, with the offset."""
-        kernel = tf.bitcast(
-            tf.convert_to_tensor(self.kernel), tf.qint8
-        )  # which no variable can have
+        kernel = tf.bitcast(kernel, tf.qint8)  # which no variable can have
         greatest = tf.constant(self.step * INPUT_STEPS, tf.float32)
-        offset, column_range = map(tf.convert_to_tensor, (self.offset, self.column_range))
-        y = compat.quantized_matmul(x, kernel, offset, greatest, column_range, relu)
-        y.set_shape([None, self.kernel.shape[1]])
+        y = compat.quantized_matmul(
+            integers, kernel, offset, greatest, column_range, relu, constant
+        )
+        y.set_shape([None, kernel.shape[1]])
         return y
 
 

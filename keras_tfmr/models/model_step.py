@@ -40,17 +40,23 @@ class CachedStep(DecodingStep):
         return logits - normaliser, state
 
     def unnormalised(self, tokens, state):
+        logits, state = self.outputs(tokens, state)
+        return logits, log_of_sum(logits, self.bounded), state
+
+    def outputs(self, tokens, state):
+        """What the model gives for one more token of each row, float32 `[rows, vocab]`; the state.
+
+        Args:
+            tokens, state: As for `next`.
+        """
         length, caches, examples = state["length"], state["caches"], state["examples"]
         with self.variables:
-            logits, caches = self.derived.step(
+            y, caches = self.derived.step(
                 [ops.expand_dims(tokens, 1), length, caches, examples, self.vectors]
             )
         rows = -1 if tokens.shape[0] is None else tokens.shape[0]
-        logits = ops.cast(ops.reshape(logits, (rows, self.vocab_size)), "float32")  # [rows, vocab]
-        state = {**state, "length": length + 1, "caches": caches}
-        if self.bounded:  # no exp() overflows, so that their sum needs no maximum
-            return logits, ops.log(ops.sum(ops.exp(logits), axis=-1, keepdims=True)), state
-        return logits, ops.logsumexp(logits, axis=-1, keepdims=True), state
+        y = ops.cast(ops.reshape(y, (rows, self.vocab_size)), "float32")
+        return y, {**state, "length": length + 1, "caches": caches}
 
     def after(self, prompt, state, reading):
         """The step and the state after as many tokens as the shortest prompt has, minus one.
@@ -98,6 +104,18 @@ class CachedStep(DecodingStep):
             "caches": select_rows(state["caches"], rows),
             "examples": select_rows(state["examples"], examples),
         }
+
+
+def log_of_sum(logits, bounded):
+    """The logarithm of the sum of exp(logits) `[rows, vocab]`: `[rows, 1]`.
+
+    Args:
+        logits: The logits.
+        bounded: Whether no exp() overflows, so that their sum needs no maximum.
+    """
+    if bounded:
+        return ops.log(ops.sum(ops.exp(logits), axis=-1, keepdims=True))
+    return ops.logsumexp(logits, axis=-1, keepdims=True)
 
 
 def read_once(variables):

@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_tfmr._files import read_json
 from keras_tfmr.errors import PresetError
@@ -16,6 +17,7 @@ from keras_tfmr.text.tokenizer import Tokenizer
 # The entries that config.json must have, each an object.
 ENTRIES = ("text_model", "model", "tokenizers")
 SIDES = ("source", "target")
+INDEX = "store.json"  # of the ids of a run's pairs, in the folder `encoded`
 
 
 class PresetFolder:
@@ -40,6 +42,7 @@ class PresetFolder:
         self.best = path / "weights" / "best.weights.h5"
         self.texts = path / "texts.txt"
         self.results = path / "results.json"
+        self.encoded = path / "encoded"
 
     def read_config(self) -> dict[str, Any]:
         """The content of config.json; raises a PresetError if it is not that of a preset."""
@@ -125,6 +128,18 @@ class PresetFolder:
         except (ValueError, OSError, KeyError, RuntimeError) as error:  # h5py raises all of them
             raise PresetError(f"{path} does not fit the model of its run: {error}") from error
         return model
+
+    def pairs(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The ids of the pairs that a run learned from: `(values, offsets)` of each side.
+
+        Line i of a side is `values[offsets[i]:offsets[i + 1]]`.
+        """
+        arrays = read_json(self.encoded / INDEX)["arrays"]
+
+        def read(name):
+            return np.fromfile(self.encoded / name, arrays[name]["dtype"])
+
+        return [(read(f"{side}.values"), read(f"{side}.offsets")) for side in SIDES]
 
     def sources(self) -> list[str]:
         """Texts that the model was evaluated on; none before the evaluation."""

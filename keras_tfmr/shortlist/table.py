@@ -80,6 +80,11 @@ class Shortlist:
         wanted = {*often[counted[often] > 0].tolist(), *(always or ())} - {*never}
         return cls(table, np.array(sorted(wanted), "int32"))
 
+    def candidates(self, source_ids: np.ndarray) -> np.ndarray:
+        """The candidates of a text int32 `[source]`, int32 `[n]`, ascending."""
+        mine = np.unique(self.table[source_ids])
+        return np.union1d(mine[mine > 0], self.always)
+
 
 def ranks(groups, values):
     """The place of each value in its group, the greatest first; groups are ascending.

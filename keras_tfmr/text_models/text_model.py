@@ -16,6 +16,7 @@ from keras_tfmr.finished import optimize_for_decoding
 from keras_tfmr.precision import with_precision
 from keras_tfmr.presets.load import load
 from keras_tfmr.presets.save import save
+from keras_tfmr.shortlist import Shortlist
 from keras_tfmr.signatures.inputs import Inputs, utf8
 from keras_tfmr.signatures.signature import Answer, Signature
 from keras_tfmr.text.strings import Text, checked_texts
@@ -126,6 +127,7 @@ class TextModel(abc.ABC):
         precision: str | None = None,
         texts: Iterable[Text] | None = None,
         warm_up: Iterable[str] | None = None,
+        shortlist: Shortlist | None = None,
         check: bool = True,
     ) -> pathlib.Path:
         """Writes the model for TensorFlow Serving, with everything that a server needs.
@@ -154,6 +156,9 @@ class TextModel(abc.ABC):
                 answers its first request as fast as the others, and takes a second of the server's
                 start. By default those that servers are asked most: `translate` and
                 `translate_nbest`, `classify`, or `complete` and `complete_greedily`.
+            shortlist: The few target ids that a translation may have, from `learn_shortlist`: a
+                large vocabulary then takes less time. The metadata say how many translations of
+                the texts stay the same. For CTranslate2, its `vmap.txt`.
             check: Whether a new process loads and queries the result before it appears.
 
         Returns:
@@ -164,10 +169,10 @@ class TextModel(abc.ABC):
                 answers in int8 stray from those in float32, or the check finds a problem; nothing
                 is left behind.
             ValueError: If the model does not have the precision, such as a classifier int8, there
-                are no texts for int8, there is no signature of a name to warm up, or an option has
-                no effect on the format.
+                are no texts for int8 or a shortlist, there is no signature of a name to warm up, or
+                an option has no effect on the format.
         """
-        return write.export(self, directory, format, precision, texts, warm_up, check)
+        return write.export(self, directory, format, precision, texts, warm_up, shortlist, check)
 
     def _serve(self, *served: tuple[Signature[Any], Callable]) -> None:
         """Makes a graph function for each pair of a signature and its method; the first is default.

@@ -10,6 +10,8 @@ import tensorflow as tf
 from keras_tfmr import decoding
 from keras_tfmr.decoding import DecodingConfig
 from keras_tfmr.models import TranslationModel
+from keras_tfmr.shortlist import Shortlist
+from keras_tfmr.shortlist.search import CandidateSearch
 from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import Document, Explanation, Likelihood, Translation
 from keras_tfmr.signatures.inputs import pairs_of, terms_of, text_of, utf8
@@ -94,18 +96,17 @@ class Translator(TextModel):
         self.protection = Protection(protect, tokenizers.values())
         self._check()
         self._into: dict[str, Self] = {}
+        self.candidate_search: CandidateSearch | None = None
         self._trace()
 
     def _trace(self):
         self._translate_slotted = traced(
             self._translate_slotted_graph, text="string", n=([], tf.int32)
         )
-        self._search = traced(
-            self._search_graph,
-            source_ids=([None, None], tf.int32),
-            max_lengths=tf.int32,
-            num_certain=([], tf.int32),
-        )
+        ids, n = ([None, None], tf.int32), ([], tf.int32)
+        inputs = {"source_ids": ids, "max_lengths": tf.int32, "num_certain": n}
+        self._search = traced(self._search_graph, **inputs)
+        self._search_candidates = traced(self._search_candidates_graph, **inputs)
         with_slots = [(signatures.TRANSLATE_WITH_TERMS, self._translate_with_terms)]
         self._serve(
             (signatures.TRANSLATE, self._translate),
@@ -219,6 +220,29 @@ class Translator(TextModel):
         """The attention of each token of each translation, by layer and head."""
         return self._ask(signatures.EXPLAIN, text_of(texts), batch_size)
 
+    def with_shortlist(self, shortlist: Shortlist) -> Self:
+        """A copy that translates with the few target ids that each text may need.
+
+        `score` and `explain` use the whole vocabulary.
+
+        Args:
+            shortlist: The output of `learn_shortlist`.
+
+        Raises:
+            ValueError: If the model is not one of `for_decoding`, or the shortlist not for it.
+        """
+        copy = self.replace()
+        copy.candidate_search = CandidateSearch(self.model, shortlist, *self.sides())
+        return copy
+
+    def replace(
+        self, *, model: keras.Model | None = None, precision: str | None = None, **options: Any
+    ) -> Self:
+        copy = super().replace(model=model, precision=precision, **options)
+        if copy.model is self.model:  # the shortlist belongs to the model
+            copy.candidate_search = self.candidate_search
+        return copy
+
     def into(self, language: str) -> Self:
         """A translator into one of the model's target languages, for texts without a tag.
 
@@ -244,7 +268,7 @@ class Translator(TextModel):
         for start in range(0, len(texts), BATCH):
             batch = self.protection.slotted(tf.constant(texts[start : start + BATCH])).texts
             source_ids, _ = self._read(batch)
-            result = self._decode(batch, source_ids, 1)
+            result = self._decode(batch, source_ids, 1, self._search)
             # Read again, as `score` reads a translation: its subwords may be others.
             target = self.target_tokenizer
             translations = target.decode(result.ids[:, 0])
@@ -347,7 +371,7 @@ class Translator(TextModel):
         """
         text, spans, _ = self.protection.slotted(text)
         source_ids, _ = self._read(text)
-        result = self._decode(text, source_ids, 1)
+        result = self._decode(text, source_ids, 1, self._search)
         longest = tf.maximum(tf.reduce_max(result.lengths), 1)
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
         fed_ids = shifted(target_ids, self.target_tokenizer.bos_id)
@@ -364,7 +388,8 @@ class Translator(TextModel):
         Returns string and float32 [batch, n], and bool [batch]: whether the text was cut.
         """
         source_ids, truncated = self._read(text)
-        result = self._decode(text, source_ids, n)
+        search = self._search if self.candidate_search is None else self._search_candidates
+        result = self._decode(text, source_ids, n, search)
         ids, scores = result.ids[:, :n], result.scores[:, :n]
         flat = tf.reshape(ids, [-1, ids.shape[-1]])  # [batch * n, length]
         translations = tf.reshape(self.target_tokenizer.decode(flat), tf.shape(scores))
@@ -374,15 +399,19 @@ class Translator(TextModel):
         """Strings [batch] -> ids [batch, source], and whether they were cut [batch]."""
         return self.source_tokenizer.encode_truncated(text, self.max_source_length)
 
-    def _decode(self, text, source_ids, num_certain):
-        """Decodes the ids of texts; the first results of each are certain.
+    def _decode(self, text, source_ids, num_certain, search):
+        """Decodes the ids of texts by one of the searches; the first results of each are certain.
 
         A blank text costs no step: its maximum length is 0, so it has only the empty hypothesis,
         with score 0.
         """
         lengths = tf.reduce_sum(tf.cast(source_ids != 0, tf.int32), axis=1)
         max_lengths = tf.where(is_blank(text), 0, self.config.max_lengths(lengths))
-        return self._search(source_ids, max_lengths, num_certain)
+        return search(source_ids, max_lengths, num_certain)
+
+    def _search_candidates_graph(self, source_ids, max_lengths, num_certain):
+        """As `_search_graph`, among the candidates of a shortlist."""
+        return self.candidate_search(source_ids, max_lengths, num_certain, self.config)
 
     def _search_graph(self, source_ids, max_lengths, num_certain):
         """From ids and maximum lengths to the `DecodingResult`."""

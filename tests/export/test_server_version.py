@@ -10,6 +10,7 @@ from keras_tfmr import Translator
 from keras_tfmr.export import known_answers
 from keras_tfmr.export.check import problems_in_new_process
 from keras_tfmr.text.spans import SLOTS
+from keras_tfmr.text_models.shortlist import learn_shortlist
 
 PACKAGES = ("tensorflow-cpu", "tensorflow-text", "tensorflow-serving-api")
 
@@ -23,14 +24,23 @@ def server_python(tmp_path_factory):
 
 
 @pytest.mark.needs("uv")
-@pytest.mark.parametrize(("kind", "precision"), [(Translator, "float32"), (Plain, "int8")])
-def test_it_answers_as_in_this_process(kind, precision, server_python, tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("ignore:The shortlist does not pay")
+@pytest.mark.parametrize(
+    ("kind", "precision", "short"),
+    [(Translator, "float32", False), (Plain, "int8", False), (Plain, "int8", True)],
+)
+def test_it_answers_as_in_this_process(
+    kind, precision, short, server_python, tmp_path, monkeypatch
+):
     allow_int8(monkeypatch)
     translator = tiny_translator(kind=kind, symbols=SLOTS if kind is Translator else ())
-    options = {"precision": precision, "texts": LINES, "check": False}
+    shortlist = learn_shortlist(translator, LINES[:3], LINES[3:]) if short else None
+    options = {"precision": precision, "texts": LINES, "check": False, "shortlist": shortlist}
     path = translator.export(tmp_path, **options)
     if precision == "int8":
         translator = translator.for_decoding("int8", LINES)
+    if short:
+        translator = translator.with_shortlist(shortlist)
     monkeypatch.setattr(sys, "executable", server_python)
     cases = known_answers.cases(translator, [line.encode() for line in LINES])
     assert problems_in_new_process(path, cases) == []

@@ -15,12 +15,12 @@ import sys
 import numpy as np
 
 from keras_tfmr._files import read_json
+from keras_tfmr.presets.folder import INDEX, SIDES
 from training.command.disk import RunError, mapped, record, sha256, write_json
 from training.corpus.filter import REASONS, summary
 
-SIDES = ("source", "target")
 ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))
-INDEX, TEXT = "store.json", "pairs.tsv"
+TEXT = "pairs.tsv"
 CHUNK = 20_000  # pairs that are encoded together
 
 

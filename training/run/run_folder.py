@@ -48,7 +48,6 @@ class RunFolder(PresetFolder):
         self.confusion = self.path / "confusion.png"
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
-        self.encoded = self.path / "encoded"
         self.saved_model = self.path / "saved_model"
 
     def write_config(self, config):
