@@ -52,12 +52,18 @@ class Task:
         """
         source, target = self.vocab_sizes()
         try:
-            return config_of(
+            config = config_of(
                 self.settings, start,
                 source_vocab=source, target_vocab=target, joint_vocab=self.settings.joint_vocab,
             )  # fmt: skip
         except ValueError as error:
             raise RunError(str(error)) from error
+        if source > config.source_vocab or target > config.target_vocab:
+            raise RunError(
+                f"--init_from {self.settings.init_from} has tokenizers of {source} and {target} "
+                f"ids, and a model of {config.source_vocab} and {config.target_vocab}"
+            )
+        return config
 
     def vocab_sizes(self):
         """The number of ids of source and target in the config."""

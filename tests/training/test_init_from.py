@@ -13,6 +13,7 @@ from training.command.disk import RunError
 from training.run.run_folder import RunFolder
 from training.settings.init_from import Start
 from training.settings.training_config import TrainingConfig
+from training.tasks import TranslationTask
 from training.train import LEAST_BIAS
 
 TUNING = (  # one update of a rate that changes nothing
@@ -82,6 +83,15 @@ def test_what_contradicts_the_other_run_is_an_error(whole, data, capsys):
         with pytest.raises(SystemExit):
             train("--init_from", whole, "--data", data, *option)
         assert said in capsys.readouterr().err
+
+
+def test_ids_beyond_the_other_runs_model_are_an_error_and_no_loss_of_nan(whole):
+    start = Start(whole)
+    settings = TrainingConfig(init_from=str(whole)).resolved()
+    task = TranslationTask(settings, start.tokenizers())
+    assert task.config(start.config).to_dict() == start.config
+    with pytest.raises(RunError, match="tokenizers of 300 and 300 ids, and a model of 300 and 99"):
+        task.config(start.config | {"target_vocab": 99})
 
 
 def test_what_agrees_with_the_other_run_is_none_and_the_rate_is_lower(whole):

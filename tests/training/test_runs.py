@@ -12,7 +12,6 @@ from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
 from serving import export
 from training import train_pt_en, translate
-from training.command.disk import RunError
 from training.command.process import peak_memory_mib
 from training.run import budget, callback
 from training.run.optimizer import make_optimizer
@@ -90,16 +89,6 @@ def test_a_loss_that_is_not_finite_ends_the_run(words, tmp_path, capsys):
     assert "The loss was not finite at update" in (said := capsys.readouterr().err)
     assert "lower --learning_rate" in said
     assert not list((tmp_path / "run" / "checkpoints").glob("*"))
-
-
-def test_labels_out_of_the_vocabulary_are_said_to_be_the_cause():
-    settings = SimpleNamespace(gradient_accumulation_steps=1)
-    ended = callback.RunCallback(
-        SimpleNamespace(state=budget.RunState(step=3), settings=settings), None, None, 9.0
-    )
-    ended.row_time, ended.row_step = 0.0, 0
-    with pytest.raises(RunError, match=r"update 3: labels are not in the model's vocabulary"):
-        ended.on_epoch_end(0, {"loss": float("nan"), "accuracy": float("nan")})
 
 
 def test_memory_is_counted_in_the_units_of_the_system(monkeypatch):

@@ -69,15 +69,10 @@ class RunCallback(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         update_seconds = (time.monotonic() - self.row_time) / (self.state.step - self.row_step)
         if not math.isfinite(logs["loss"]):
-            # The accuracy is NaN for such labels alone: where logits are NaN, it is a number.
-            if math.isnan(logs["accuracy"]):
-                cause = (
-                    "labels are not in the model's vocabulary, because the tokenizer of "
-                    "--init_from is not that of its model"
-                )
-            else:
-                cause = "lower --learning_rate, and give --overwrite"
-            raise RunError(f"The loss was not finite at update {self.state.step}: {cause}")
+            raise RunError(
+                f"The loss was not finite at update {self.state.step}: lower --learning_rate, and "
+                "give --overwrite"
+            )
         is_best = (self.is_due() or self.budget.ended) and self.validate(logs)
         if self.checkpoints:
             self.log(logs, update_seconds)
