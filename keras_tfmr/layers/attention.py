@@ -262,7 +262,9 @@ class MultiHeadAttention(TransformerLayer):
             bias = mask_bias(causal_mask(ops.shape(queries)[2], ops.shape(keys)[2]))
         scores = grouped_matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
         scores = ops.cast(biased_softmax(scores, bias), self.compute_dtype)
-        weights = self.dropout(scores, training=training)  # [batch, heads, query, key]
+        weights = scores  # [batch, heads, query, key]
+        if training is not False:  # in a step on PyTorch, calls of layers cost more than products
+            weights = self.dropout(scores, training=training)
         return grouped_matmul(weights, values), scores
 
     def _output(self, heads):

@@ -187,7 +187,7 @@ class CausalSelfAttention(SelfAttention):
         y, cache = self.attention.step(
             self.residual.pre_norm(x), cache, position_bias=position_bias, rotation=rotation
         )
-        return self.residual(x, y), cache
+        return self.residual(x, y, training=False), cache
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -274,4 +274,4 @@ class CrossAttention(AttentionSublayer):
         y = self.attention.attend_to(y, context)
         if num_beams > 1:
             y = ops.reshape(y, (-1, length, width))
-        return self.residual(x, y), cache
+        return self.residual(x, y, training=False), cache

@@ -71,7 +71,7 @@ class CausalDecoderLayer(SelfAttentionLayer):
         x, cache = self.self_attention.step(
             x, cache, index, position_bias=position_bias, rotation=rotation
         )
-        return self.feed_forward(x), cache
+        return self.feed_forward(x, training=False), cache
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -177,7 +177,7 @@ class DecoderLayer(Block):
             x, cache, index, position_bias=position_bias, rotation=rotation
         )
         x, _ = self.cross_attention.step(x, (), index, context, num_beams)
-        return self.feed_forward(x), cache
+        return self.feed_forward(x, training=False), cache
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")

@@ -37,6 +37,10 @@ class Residual(MaskingLayer):
         self.dropout.build(x_shape)
         self.norm.build(x_shape)
 
+    def dropped(self, y: Tensor, training: bool | None) -> Tensor:
+        """The dropout of `y`; without a call of the layer, which costs time, if there is none."""
+        return y if training is False else self.dropout(y, training=training)
+
     def compute_output_shape(self, x_shape: Shape, y_shape: Shape | None = None) -> Any:
         return x_shape
 
@@ -79,7 +83,7 @@ class PostNormResidual(Residual):
 
     def call(self, x: Tensor, y: Tensor, training: bool | None = None) -> Nested:
         _checks.same_shape("y", y, x.shape)
-        return self.norm(x + self.dropout(y, training=training))
+        return self.norm(x + self.dropped(y, training))
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -117,7 +121,7 @@ class PreNormResidual(Residual):
 
     def call(self, x: Tensor, y: Tensor, training: bool | None = None) -> Nested:
         _checks.same_shape("y", y, x.shape)
-        return x + self.dropout(y, training=training)
+        return x + self.dropped(y, training)
 
 
 def make_residual(norm_first, dropout_rate, norm, options):
