@@ -98,8 +98,8 @@ def test_each_call_of_a_translator(client, stub):
     np.testing.assert_array_equal(other.attention_heads[0][1], one_ahead)
     np.testing.assert_array_equal(other.encoder_heads[0][2], one_ahead)  # the stub's, in reverse
     stub.requests.clear()
-    words = " ".join(["w"] * 250)  # three times 2 x 4 x 250 x 250 floats: gRPC's default is 4 MiB
-    assert len(client.explain([words] + ["a"] * 17)[0].target_tokens) == 250
+    words = " ".join(["w"] * 100)  # 8 x 2 x 4 x 100 x 100 floats, three times: more than 4 MiB
+    assert len(client.explain([words] + ["a"] * 17)[0].target_tokens) == 100
     assert sizes(stub) == [2, 8, 8]
 
 
