@@ -25,7 +25,7 @@ SHOWN = re.compile(rf"^```python\n{LINES}\n\n```text\n{LINES}", re.M)
 # The programs of these pages ask a server; those of the last train one first.
 ASK = [page for page, found in PROGRAMS.items() if any("8500" in block for block in found)]
 BOTH = "docs/guide/from_layers.md"
-PEERS = ("docs/guide/coming_from.md", "docs/guide/engines.md")  # see test_peers.py
+PEERS = ("docs/guide/coming_from.md", "docs/guide/engines.md")  # see test_page_peers.py
 ALONE = [page for page in PROGRAMS if page not in PEERS and (page not in ASK or page == BOTH)]
 
 
