@@ -1,12 +1,13 @@
 """The private API of other packages that `keras_tfmr` uses, and what would replace it.
 
-- Keras: the mask that a tensor carries, the layers inside a layer, and its own weights.
+- Keras: the mask that a tensor carries, the operation that made it, the layers inside a layer, and
+  its own weights.
 - TensorFlow: two attributes of graphs, the list of all ops, runs of a session without Python's
   checks, the options of function calls, and the op that multiplies integers.
 - tensorflow-text: the resource that holds a SentencePiece model.
 
-Each function says why it needs it. `usable_cores` and `take` use public API alone, which differs
-between versions of Python and between backends; so does `import_tensorflow`.
+Each function says why it needs it. `usable_cores`, `take`, `import_tensorflow` and `outside_traces`
+use public API alone, which differs between versions of Python and between backends.
 
 Tried with Keras 3.15.1, TensorFlow 2.20 and 2.21, tensorflow-text 2.20.0 and 2.21.1.
 """
@@ -120,6 +121,38 @@ def operation_name(operation):
     import keras
 
     return "" if isinstance(operation, keras.layers.Layer) else type(operation).__name__
+
+
+def made_by(x):
+    """The operation that made a symbolic tensor, and the list of its arguments.
+
+    Private: `_keras_history` and `_inbound_nodes`. A public way from a tensor to its operation
+    would replace this; `keras.Model.operations` has no arguments.
+    """
+    operation, index, _ = x._keras_history
+    arguments = operation._inbound_nodes[index].arguments
+    return operation, [*arguments.args, *arguments.kwargs.values()]
+
+
+@contextlib.contextmanager
+def outside_traces():
+    """A scope that computes at once, inside a `tf.function` or `jax.jit` too.
+
+    Variables have the values that they hold, not those of a trace.
+    """
+    import keras
+
+    with contextlib.ExitStack() as scopes:
+        scopes.enter_context(keras.StatelessScope())
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            scopes.enter_context(tf.init_scope())
+        if keras.backend.backend() == "jax":
+            import jax
+
+            scopes.enter_context(jax.ensure_compile_time_eval())
+        yield
 
 
 def forget_sizes(x, shape):

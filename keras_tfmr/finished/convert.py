@@ -20,8 +20,8 @@ from keras_tfmr.finished.stacks import (
 from keras_tfmr.layers.base import optional_layer
 from keras_tfmr.layers.dense import Dense
 from keras_tfmr.layers.options import WeightOptions
+from keras_tfmr.models.graph import as_plain_model, calls_of, is_reversed
 from keras_tfmr.models.next_token_model import NextTokenModel
-from keras_tfmr.models.stepping import as_plain_model, calls_of, is_reversed
 from keras_tfmr.precision import copy_weights, without_weights
 
 DTYPES = ("float32", "bfloat16", "float16")

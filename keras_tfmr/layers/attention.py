@@ -85,7 +85,7 @@ class MultiHeadAttention(TransformerLayer):
 
     def __init__(
         self, num_heads: int, key_dim: int, *, value_dim: int | None = None,
-        num_kv_heads: int | None = None, output_shape: int | None = None, dropout_rate: float = 0.1,
+        num_kv_heads: int | None = None, output_shape: int | None = None, dropout_rate: float = 0.0,
         use_bias: bool = True, qk_norm: keras.layers.Layer | None = None,
         **kwargs: Unpack[LayerOptions],
     ) -> None:  # fmt: skip
@@ -169,19 +169,28 @@ class MultiHeadAttention(TransformerLayer):
         return (y, zero_rows(scores, attends)) if return_attention_scores else y
 
     def step(
-        self, x: Tensor, cache: Cache, *, position_bias: Tensor | None = None,
-        rotation: Nested | None = None,
+        self, x: Tensor, cache: Cache, index: Tensor, context: Nested = None, num_beams: int = 1, *,
+        position_bias: Tensor | None = None, rotation: Nested | None = None,
     ) -> tuple[Tensor, Cache]:  # fmt: skip
-        """Causal self-attention of further tokens to those in a cache and to themselves.
+        """The output of `call` for further tokens, and the cache that then holds them.
+
+        Without a context, it is that of causal self-attention, to the tokens in the cache and to
+        themselves; with one, of attention to the context, and the cache stays as it is.
 
         Args:
             x: Tensor `[rows, length, width]`, the tokens; of a search, one of each hypothesis.
             cache: From `empty_cache` or another step.
-            position_bias, rotation: As for a call; the keys are those of the new cache.
+            index: int32 scalar, the number of tokens before these.
+            context: The output of `read_context` for `rows / num_beams` examples.
+            num_beams: The number of hypotheses of an example, which stand side by side.
+            position_bias, rotation: As for a call, of these queries and all keys; without a
+                context.
 
         Returns:
-            Tensor `[rows, length, output_shape]`, and the cache with these tokens.
+            Tensor `[rows, length, output_shape]`, and the cache.
         """
+        if context is not None:
+            return self._of_context(x, context, num_beams), cache
         length = ops.shape(x)[1]
         bias = mask_bias(visible(cache, length), position_bias)
         cache = extended(cache, *self.keys_and_values(x, x, rotation, scaled=True))
@@ -195,25 +204,28 @@ class MultiHeadAttention(TransformerLayer):
             rows, self.num_kv_heads, self.key_dim, self.value_dim, room, self.compute_dtype
         )
 
-    def read_context(self, context: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
+    def read_context(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
         """Keys and values of a context `[batch, key, width]` with a mask `[batch, key]`.
 
         Values of an example without valid positions are zero, and so is its attention.
         """
         keys, values = self.keys_and_values(context, context, scaled=True)
-        if mask is None:
+        if context_mask is None:
             return {"keys": keys, "values": values}
         batch, key, _ = context.shape
-        mask = _checks.mask("context_mask", mask, batch=batch, key=key)[:, None, None]
+        mask = _checks.mask("context_mask", context_mask, batch=batch, key=key)[:, None, None]
         values = zero_rows(values, any_key(mask))
         return {"keys": keys, "values": values, "bias": mask_bias(mask)}
 
-    def attend_to(self, x: Tensor, context: dict[str, Tensor]) -> Tensor:
-        """`[batch, query, output_shape]` of queries `[batch, query, width]`, by `read_context`."""
-        bias = context.get("bias")
-        queries = self.queries(x, scaled=False)
+    def _of_context(self, x, context, num_beams):
+        """`[rows, length, output_shape]` of queries `[rows, length, width]`, by `read_context`."""
+        _, length, width = ops.shape(x)
+        if num_beams > 1:  # the queries of an example
+            x = ops.reshape(x, (-1, num_beams * length, width))
+        queries, bias = self.queries(x, scaled=False), context.get("bias")
         heads, _ = self._attend(queries, context["keys"], context["values"], bias, False, False)
-        return self._output(heads)
+        y = self._output(heads)
+        return ops.reshape(y, (-1, length, y.shape[-1])) if num_beams > 1 else y
 
     def queries(self, query: Tensor, rotation: Nested | None = None, scaled: bool = True) -> Tensor:
         """The queries of each head `[batch, heads, query, key_dim]`, divided by √key_dim."""

@@ -3,7 +3,6 @@
 from typing import Any, Unpack
 
 import keras
-from keras import ops
 
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
@@ -185,7 +184,7 @@ class CausalSelfAttention(SelfAttention):
             position_bias, rotation: As for `call`, of these queries and all keys.
         """
         y, cache = self.attention.step(
-            self.residual.pre_norm(x), cache, position_bias=position_bias, rotation=rotation
+            self.residual.pre_norm(x), cache, index, position_bias=position_bias, rotation=rotation
         )
         return self.residual(x, y, training=False), cache
 
@@ -267,11 +266,5 @@ class CrossAttention(AttentionSublayer):
             context: The output of `read_context` for `rows / num_beams` examples.
             num_beams: The number of hypotheses of an example, which stand side by side.
         """
-        _, length, width = ops.shape(x)
-        y = self.residual.pre_norm(x)
-        if num_beams > 1:  # the queries of an example
-            y = ops.reshape(y, (-1, num_beams * length, width))
-        y = self.attention.attend_to(y, context)
-        if num_beams > 1:
-            y = ops.reshape(y, (-1, length, width))
+        y, _ = self.attention.step(self.residual.pre_norm(x), cache, index, context, num_beams)
         return self.residual(x, y, training=False), cache

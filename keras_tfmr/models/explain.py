@@ -1,11 +1,12 @@
 """The attention of each position, from the scores of a graph's attention layers."""
 
+import functools
 from typing import NamedTuple
 
 import keras
 
-from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.models.stepping import OfLayer, as_plain_model, overridden
+from keras_tfmr.models.graph import as_plain_model, overridden
+from keras_tfmr.models.stepping import OfLayer
 
 
 class AttentionScores(NamedTuple):
@@ -45,12 +46,14 @@ def with_scores(model: keras.Model) -> keras.Model:
     return keras.Model(graph.input, [graph.outputs, list(found.values())])
 
 
-@keras.saving.register_keras_serializable(package="keras_tfmr")
 class WithScores(OfLayer):
     """A layer with its scores: Keras's graphs take no layer that gives one output, and several."""
 
-    def compute_mask(self, x: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+    def __init__(self, layer):
+        super().__init__(layer, functools.partial(layer, return_attention_scores=True))
+
+    def compute_mask(self, x, previous_mask=None):
         return previous_mask  # for the first output
 
-    def call(self, x: Tensor, *others: Tensor, **options: Nested) -> Nested:
-        return self.layer(x, *others, return_attention_scores=True, **options)
+    def call(self, x, *others, **options):
+        return self.method(x, *others, **options)

@@ -10,11 +10,10 @@ from keras_tfmr.decoding import Examples, Sampling
 from keras_tfmr.decoding.constraints import Constraints
 from keras_tfmr.decoding.searches import check_numbers
 from keras_tfmr.layers import LearnedPositions
-from keras_tfmr.models.explain import AttentionScores, with_scores
+from keras_tfmr.models.derived import Derived
 from keras_tfmr.models.model_step import CachedStep, WholeSequenceStep
 from keras_tfmr.models.programs import Programs, SearchOptions
 from keras_tfmr.models.saving import FunctionalModel
-from keras_tfmr.models.stepping import NoStepError, derived_step
 from keras_tfmr.models.transformer_config import TransformerConfig
 
 LOGITS = "logits"  # the name of their output, if a model has several
@@ -86,7 +85,7 @@ class NextTokenModel(FunctionalModel):
         max_length = before + _checks.integer("max_length", max_length)
         if fixed_shapes is None:
             fixed_shapes = keras.backend.backend() == "jax"
-        if self.why_not_cached() is not None:
+        if not self.derived.has_caches():
             step = WholeSequenceStep(
                 self, self.target_place, self.logits_place, num_beams, max_length
             )
@@ -170,45 +169,6 @@ class NextTokenModel(FunctionalModel):
         layers = compat.flatten_layers(self)
         learned = [layer.max_length for layer in layers if isinstance(layer, LearnedPositions)]
         return min(learned, default=None)
-
-
-class Derived:
-    """Steps derived from the graph of a model, each once.
-
-    It is not a layer, so that Keras does not take its contents for parts of the model.
-    """
-
-    def __init__(self, model):
-        self.model, self.steps, self.explaining = model, {}, None
-
-    def step(self, num_beams, fixed_shapes):
-        """The `DerivedStep`; or a `NoStepError` error."""
-        key = num_beams, 0 if fixed_shapes else None
-        if key not in self.steps:
-            try:
-                self.steps[key] = derived_step(
-                    self.model, self.model.target_place, self.model.logits_place, *key
-                )
-            except NoStepError as error:
-                self.steps[key] = error
-        if isinstance(self.steps[key], NoStepError):
-            raise self.steps[key]
-        return self.steps[key]
-
-    def why_not_cached(self):
-        """The message of the error, or None."""
-        try:
-            self.step(1, keras.backend.backend() == "jax")
-        except NoStepError as error:
-            return str(error)
-        return None
-
-    def explained(self, inputs):
-        """The logits of a list of inputs, and the `AttentionScores`."""
-        if self.explaining is None:
-            self.explaining = with_scores(self.model)
-        outputs, scores = self.explaining(tree.pack_sequence_as(self.model.input, inputs))
-        return outputs[self.model.logits_place], AttentionScores(*scores)
 
 
 def place_of_target(model, name):

@@ -8,59 +8,36 @@ The graph is walked once, with the model's own layers and weights:
   that mixes positions is called by its `step`, with a cache. A layer that treats each position
   alone is called as it is.
 
-A layer takes part by one of two declarations:
-
-- `position_wise = True`, an attribute of its class;
-- or `empty_cache(rows, room)` and `step(x, cache, index)`, as `CausalSelfAttention` has them. One
-  that is called with a context has `read_context(context, context_mask)`, and its step takes what
-  that gives, and `num_beams`: see `CrossAttention`. One that knows positions has
-  `position_vectors(positions)` instead of a cache: see `PositionalEmbedding`.
+What a layer has to state to take part is on the page docs/guide/from_layers.md. A call that these
+rules do not know is a `NoStepError`, which names the layer.
 """
 
+import contextlib
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops, tree
 
 from keras_tfmr import compat
-from keras_tfmr.config import Nested, Tensor
-from keras_tfmr.layers.base import MaskingLayer, serialize
-
-# Keras's layers that treat each position of `[batch, length, ...]` alone.
-KERAS_LAYERS = {
-    keras.layers.Activation, keras.layers.ActivityRegularization, keras.layers.Add,
-    keras.layers.AlphaDropout, keras.layers.Average, keras.layers.Dense, keras.layers.Dropout,
-    keras.layers.ELU, keras.layers.Embedding, keras.layers.GaussianDropout,
-    keras.layers.GaussianNoise, keras.layers.Identity, keras.layers.InputLayer,
-    keras.layers.LeakyReLU, keras.layers.Maximum, keras.layers.Minimum, keras.layers.Multiply,
-    keras.layers.ReLU, keras.layers.Rescaling, keras.layers.ReversibleEmbedding,
-    keras.layers.Subtract, keras.layers.TimeDistributed,
-}  # fmt: skip
-# Of these, only along the last axis.
-ALONG_THE_LAST_AXIS = {
-    keras.layers.BatchNormalization, keras.layers.Concatenate, keras.layers.LayerNormalization,
-    keras.layers.RMSNormalization, keras.layers.Softmax, keras.layers.UnitNormalization,
-}  # fmt: skip
-# Functions of `keras.ops` that compute each element alone.
-ELEMENTWISE = {
-    "Absolute", "Add", "Cast", "Divide", "Elu", "Equal", "Exp", "Gelu", "Greater", "Less", "Log",
-    "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Multiply", "Negative",
-    "NotEqual", "Power", "Relu", "Sigmoid", "Silu", "Softplus", "Sqrt", "Square", "Subtract",
-    "Tanh", "TrueDivide", "Where",
-}  # fmt: skip
-
-
-class NoStepError(ValueError):
-    """Why a model has no step with caches."""
-
-
-class Call(NamedTuple):
-    """One call of a layer or operation in a graph."""
-
-    operation: Any
-    args: tuple
-    kwargs: dict
-    outputs: list
+from keras_tfmr.layers import MultiHeadAttention
+from keras_tfmr.models.graph import (
+    arguments_of,
+    calls_that_depend_on,
+    has_method,
+    is_given,
+    is_padding_mask,
+    is_reversed,
+    takes_mask,
+    tensors_in,
+)
+from keras_tfmr.models.position_wise import (
+    NoStepError,
+    check_constants,
+    check_inside,
+    check_position_wise,
+    check_training,
+    ranks_of,
+)
 
 
 class DerivedStep(NamedTuple):
@@ -73,11 +50,14 @@ class DerivedStep(NamedTuple):
         step: From `[ids, index, caches, examples, vectors]` to `[logits, caches]`: token ids int32
             `[rows, length]` after `index` others, and logits `[rows, length, vocab]`.
         cached: The layers of the caches.
+        stepped: For each tensor of the graph that depends on the target ids, the name of the layer
+            that made it, the tensor, and that of the step.
     """
 
     encode: keras.Model | None
     step: keras.Model
     cached: list
+    stepped: list
 
     def empty_caches(self, rows: Any, room: int | None) -> list:
         """The caches of no tokens: see `keras_tfmr.layers.cache`."""
@@ -91,55 +71,23 @@ class DerivedStep(NamedTuple):
         )
 
 
-def calls_of(model: keras.Model) -> tuple[list, list, list[Call]]:
-    """The graph of a model, called anew: its inputs, its outputs, and all calls in their order."""
-    calls: list[Call] = []
-
-    def call(operation, *args, **kwargs):
-        outputs = operation(*args, **kwargs)
-        calls.append(Call(operation, args, kwargs, tree.flatten(outputs)))
-        return outputs
-
-    inputs = tree.map_structure(
-        lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype, name=x.name), model.input
-    )
-    graph = keras.models.clone_model(
-        as_plain_model(model), inputs, clone_function=lambda layer: layer, call_function=call
-    )
-    return tree.flatten(inputs), graph.outputs, calls
-
-
-def as_plain_model(model):
-    """The same graph as a `keras.Model`: a clone of it is one too, and nothing more."""
-    return keras.Model(model.input, model.output)
-
-
-def tensors_in(nested):
-    """The symbolic tensors among nested arguments."""
-    return [leaf for leaf in tree.flatten(nested) if isinstance(leaf, keras.KerasTensor)]
-
-
-def derived_step(
-    model: keras.Model, target: int, logits: int, num_beams: int, room: int | None
-) -> DerivedStep:
+def derived_step(graph, target: int, num_beams: int, room: int | None) -> DerivedStep:
     """The step of a functional model.
 
     Args:
-        model: The model.
+        graph: What `calls_of` gives of the model with the logits as its only output.
         target: The place of the target ids among its inputs.
-        logits: The place of the logits among its outputs.
         num_beams: Number of hypotheses of an example, which stand side by side.
         room: None for caches that grow; any number for caches of fixed shapes.
 
     Raises:
         NoStepError: If a layer may look at other positions; the error names it.
     """
-    inputs, outputs, calls = calls_of(model)
+    inputs, [logits], calls = graph
     build = Derivation(inputs[target], num_beams, room)
-    for call in calls:
+    for call in calls_that_depend_on(inputs[target], calls):
         build.add(call)
-    sources = [x for place, x in enumerate(inputs) if place != target]
-    return build.finish(sources, outputs[logits])
+    return build.finish([x for place, x in enumerate(inputs) if place != target], logits)
 
 
 class Derivation:
@@ -156,33 +104,31 @@ class Derivation:
         self.index = keras.Input(batch_shape=(), dtype="int32", name="index")
         self.positions = keras.Input(batch_shape=(None,), dtype="int32", name="positions")
         # By id of a tensor of the graph that depends on the target ids, that of the step.
-        self.stepped = {id(target): self.ids}
-        self.padding = set()  # ids of tensors `target != 0`, the mask that Keras gives target ids
+        self.of_step = {id(target): self.ids}
+        self.stepped = []
         self.cached, self.caches, self.new_caches = [], [], []
         self.examples, self.vectors = [], []  # pairs: what `encode` gives, and an input of `step`
 
     def add(self, call):
-        """One call of the graph, after those that made its inputs."""
-        if not any(id(x) in self.stepped for x in tensors_in((call.args, call.kwargs))):
-            return  # nothing of it depends on the target ids
-        kwargs = self._without_padding_mask(call)
-        operation = call.operation
-        if compat.operation_name(operation) == "NotEqual" and call.args[0] is self.target:
-            self.padding.update(map(id, call.outputs))
+        """One call that depends on the target ids, after those that made its inputs."""
+        layer = call.operation
+        check_training(call)
         if is_reversed(call):
-            outputs = operation(self.stepped[id(call.args[0])], reverse=True)
-        elif hasattr(operation, "position_vectors"):
+            check_inside(layer)
+            outputs = layer(self.of_step[id(next(iter(arguments_of(call).values())))], reverse=True)
+        elif has_method(layer, "position_vectors"):
             outputs = self._embedded(call)
-        elif hasattr(operation, "step"):
-            outputs = self._stepped(call, kwargs)
+        elif has_method(layer, "step"):
+            outputs = self._stepped(call)
         else:
-            outputs = self._position_wise(call, kwargs)
+            outputs = self._position_wise(call)
         for of_graph, of_step in zip(call.outputs, tree.flatten(outputs), strict=True):
-            self.stepped[id(of_graph)] = of_step
+            self.of_step[id(of_graph)] = of_step
+            self.stepped.append((layer.name, of_graph, of_step))
 
     def finish(self, sources, logits):
         """The `DerivedStep`, from these inputs of the graph to these logits of it."""
-        if id(logits) not in self.stepped:
+        if id(logits) not in self.of_step:
             raise NoStepError("the logits do not depend on the target ids")
         encode, read = None, [[x for x, _ in pairs] for pairs in (self.examples, self.vectors)]
         if tree.flatten(read):
@@ -190,72 +136,100 @@ class Derivation:
         given = [[x for _, x in pairs] for pairs in (self.examples, self.vectors)]
         step = keras.Model(
             [self.ids, self.index, self.caches, *given],
-            [self.stepped[id(logits)], self.new_caches],
+            [self.of_step[id(logits)], self.new_caches],
             name="step",
         )
-        return DerivedStep(encode, step, self.cached)
+        return DerivedStep(encode, step, self.cached, self.stepped)
 
-    def _without_padding_mask(self, call):
-        """The keyword arguments of a call without a padding mask of the target ids.
-
-        All tokens so far are valid: a search produces no padding before the end.
-        """
-        kwargs = {name: value for name, value in call.kwargs.items() if value is not None}
-        if "mask" in kwargs:
-            if not all(id(x) in self.padding for x in tree.flatten(kwargs["mask"])):
-                raise NoStepError(f"{call.operation.name} has a mask of its own")
-            del kwargs["mask"]
-        return kwargs
+    def _check_masks(self, layer, masks):
+        """All tokens so far are valid, as a search produces no padding before the end."""
+        for mask in tree.flatten(masks):
+            if mask is not None and not is_padding_mask(mask, self.target):
+                raise NoStepError(f"{layer.name} has a mask other than `{self.target.name} != 0`")
 
     def _embedded(self, call):
-        """A `PositionalEmbedding` or `AddPositions`."""
+        """A layer that adds position vectors, such as a `PositionalEmbedding`."""
         layer = call.operation
+        check_methods(layer, "position_vectors", "step")
         check_inside(layer)
-        vectors = self._read(self.vectors, PositionVectorsOf(layer)(self.positions))
-        return EmbeddingStepOf(layer)(self.stepped[id(call.args[0])], vectors, self.index)
+        given = arguments_of(call)
+        x = given.pop(next(iter(given)))
+        check_nothing_else(layer, given)
+        with naming(layer, "position_vectors"):
+            vectors = OfLayer(layer, layer.position_vectors)(self.positions)
+        vectors = self._read(self.vectors, vectors)
+        return OfLayer(layer, layer.step)(self.of_step[id(x)], vectors, self.index)
 
-    def _stepped(self, call, kwargs):
+    def _stepped(self, call):
         """A layer that has a `step`."""
-        layer, (x, *others) = call.operation, call.args
+        layer, given = call.operation, arguments_of(call)
+        check_methods(layer, "step", "empty_cache")
         check_inside(layer)
-        named = dict(zip(("context", "context_mask"), others, strict=False))
-        given = {**named, **{name: value for name, value in kwargs.items() if value is not False}}
-        context, mask = given.pop("context", None), given.pop("context_mask", None)
-        given.pop("training", None)
-        if given or len(others) > 2:
-            raise NoStepError(f"{layer.name} is called with {', '.join(given) or 'more tensors'}")
-        if any(id(tensor) in self.stepped for tensor in tensors_in((context, mask))):
+        if isinstance(layer, MultiHeadAttention):
+            given = as_sublayer(layer, given)
+        x = given.pop(next(iter(given)))
+        context, context_mask = given.pop("context", None), given.pop("context_mask", None)
+        mask = given.pop("mask", None)
+        self._check_masks(layer, compat.keras_mask(x) if mask is None else mask)
+        check_nothing_else(layer, given)
+        if id(x) not in self.of_step or any(
+            id(tensor) in self.of_step for tensor in tensors_in((context, context_mask))
+        ):
             raise NoStepError(f"{layer.name} attends to a context that depends on the target ids")
         read = None
         if context is not None:
-            # While Keras traces a layer, a tensor has no mask.
-            mask = compat.keras_mask(context) if mask is None else mask
-            of_graph = ContextOf(layer)(context, mask)
-            read = tree.map_structure(lambda tensor: self._read(self.examples, tensor), of_graph)
-        cache = tree.map_structure(cache_input, layer.empty_cache(1, self.room and 0))
-        [like] = call.outputs
-        step = StepOf(layer, self.num_beams, like.shape[2:], like.dtype)
-        x, new_cache = step(self.stepped[id(x)], cache, self.index, read)
+            check_methods(layer, "read_context")
+            read = self._read_context(layer, context, context_mask)
+        return self._step_of(layer, self.of_step[id(x)], read, call.outputs)
+
+    def _read_context(self, layer, context, mask):
+        """The inputs of `step` for what a layer reads of a context."""
+        # While Keras traces a layer, a tensor has no mask.
+        mask = compat.keras_mask(context) if mask is None else mask
+        with naming(layer, "read_context"):
+            of_graph = OfLayer(layer, layer.read_context)(context, mask)
+        return tree.map_structure(lambda tensor: self._read(self.examples, tensor), of_graph)
+
+    def _step_of(self, layer, x, read, outputs):
+        """The output of a layer's `step`, whose cache is an input and an output of the model."""
+        if len(outputs) != 1:
+            raise NoStepError(f"{layer.name} gives {len(outputs)} tensors")
+        [like] = outputs
+        with naming(layer, "empty_cache"):
+            cache = tree.map_structure(cache_input, layer.empty_cache(1, self.room and 0))
+
+        def step(x, cache, index, context):
+            if context is None:
+                return layer.step(x, cache, index)
+            return layer.step(x, cache, index, context, self.num_beams)
+
+        def spec(x, cache, index, context):
+            # Stated, because rows and examples are different numbers, which no tracing can know.
+            y = keras.KerasTensor((*x.shape[:2], *like.shape[2:]), like.dtype)
+            return y, tree.map_structure(lambda x: keras.KerasTensor(x.shape, x.dtype), cache)
+
+        y, new_cache = OfLayer(layer, step, spec)(x, cache, self.index, read)
         self.cached.append(layer)
         self.caches.append(cache)
         self.new_caches.append(new_cache)
-        return x
+        return y
 
-    def _position_wise(self, call, kwargs):
+    def _position_wise(self, call):
         """A layer or operation that treats each position alone."""
-        operation = call.operation
-        rank = max(len(x.shape) for x in (*call.outputs, *tensors_in(call.args)))
-        if not is_position_wise(operation, rank):
-            raise NoStepError(
-                f"{operation.name} ({type(operation).__name__}) may look at other positions: it "
-                "has neither a `step` nor `position_wise = True`"
-            )
+        operation, kwargs = call.operation, dict(call.kwargs)
+        if isinstance(operation, keras.layers.Layer) and takes_mask(operation):
+            self._check_masks(operation, kwargs.pop("mask", None))
+            mine = [x for x in tensors_in((call.args, kwargs)) if id(x) in self.of_step]
+            self._check_masks(operation, [compat.keras_mask(x) for x in mine])
+        check_position_wise(operation, ranks_of(call))
+        check_constants(call)
+        rank = max(ranks_of(call))
 
         def argument(x):
             if not isinstance(x, keras.KerasTensor):
                 return x
-            if id(x) in self.stepped:
-                return self.stepped[id(x)]
+            if id(x) in self.of_step:
+                return self.of_step[id(x)]
             if len(x.shape) != rank or x.shape[1] != 1:
                 raise NoStepError(
                     f"{operation.name} joins target positions to {x.name} of shape {x.shape}, "
@@ -277,56 +251,57 @@ class Derivation:
         return of_step
 
 
-def is_reversed(call):
-    """Whether an embedding is called to make logits."""
-    embeds = hasattr(call.operation, "position_vectors")
-    if not embeds and type(call.operation) is not keras.layers.ReversibleEmbedding:
-        return False
-    return call.kwargs.get("reverse") is True or True in call.args[1:]
+def as_sublayer(layer, given):
+    """The arguments of a call of `MultiHeadAttention` as those of a layer with a `step`.
 
-
-def is_position_wise(operation, rank=3):
-    """Whether a layer or operation treats each position of `[batch, length, ...]` alone.
-
-    Args:
-        operation: A layer, model or operation.
-        rank: The number of axes of what it is called with.
+    Raises:
+        NoStepError: If it attends neither to the earlier positions alone nor to one context.
     """
-    if isinstance(operation, keras.Sequential):
-        return all(is_position_wise(layer, rank) for layer in operation.layers)
-    if isinstance(operation, keras.Model):
-        inside = getattr(operation, "operations", None)  # of a functional one
-        return bool(inside) and all(is_position_wise(each, rank) for each in inside)
-    if type(operation) in ALONG_THE_LAST_AXIS:
-        axes = tree.flatten(operation.axis)
-        return all(axis in (-1, rank - 1) for axis in axes)
-    if type(operation) in KERAS_LAYERS or compat.operation_name(operation) in ELEMENTWISE:
-        return True
-    return getattr(operation, "position_wise", False) and not overridden(operation, "position_wise")
+    given = dict(given)
+    query, value, key = given.pop("query"), given.pop("value", None), given.pop("key", None)
+    value = query if value is None else value
+    if key is not None and key is not value:
+        raise NoStepError(f"{layer.name} has keys and values of different vectors")
+    causal = given.pop("use_causal_mask", False)
+    masks = [given.pop("query_mask", None)]
+    if value is query:
+        if causal is not True:
+            raise NoStepError(f"{layer.name} is called without `use_causal_mask=True`")
+        masks += [given.pop("value_mask", None), given.pop("key_mask", None)]
+        masks = [mask for mask in masks if mask is not None] or None
+        return {"x": query, "mask": masks, **given}
+    if is_given(causal):
+        raise NoStepError(f"{layer.name} is called with `use_causal_mask` and a context")
+    context_mask = given.pop("value_mask", None)
+    masks = [mask for mask in masks if mask is not None] or None
+    return {"x": query, "mask": masks, "context": value, "context_mask": context_mask, **given}
 
 
-def check_inside(layer):
-    """Raises an error if a layer, or one inside one of ours, does not state how it decodes.
-
-    The step of another's layer knows what is inside it.
-    """
-    of_ours = isinstance(layer, MaskingLayer)
-    for inside in compat.flatten_layers(layer) if of_ours else [layer]:
-        states_it = hasattr(inside, "step") and not overridden(inside, "step")
-        if not states_it and not is_position_wise(inside):
-            where = "" if inside is layer else f", inside {layer.name},"
-            raise NoStepError(
-                f"{inside.name}{where} is a {type(inside).__name__}, whose `call` may look at "
-                "other positions: it has neither a `step` of its own nor `position_wise = True`"
-            )
+def check_methods(layer, *names):
+    """Raises a `NoStepError` unless the class of a layer has these methods."""
+    for name in names:
+        if not has_method(layer, name):
+            raise NoStepError(f"{layer.name} ({type(layer).__name__}) lacks a method `{name}`")
 
 
-def overridden(layer, statement):
-    """Whether a subclass has a `call` of its own, for which its base class cannot speak."""
-    bases = type(layer).__mro__
-    called = next(base for base in bases if "call" in vars(base))
-    stated = next(base for base in bases if statement in vars(base))
-    return not issubclass(stated, called)
+def check_nothing_else(layer, given):
+    """Raises a `NoStepError` if a layer is called with arguments that its step does not know."""
+    if unknown := [name for name, argument in given.items() if is_given(argument)]:
+        raise NoStepError(f"{layer.name} is called with {', '.join(unknown)}")
+
+
+@contextlib.contextmanager
+def naming(layer, method):
+    """Raises a `NoStepError` with the names of a layer and its method for any error in it."""
+    try:
+        yield
+    except Exception as error:
+        raise NoStepError(f"`{method}` of {layer.name} fails: {in_one_line(error)}") from error
+
+
+def in_one_line(error):
+    """The beginning of an error's message."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def cache_input(leaf):
@@ -336,77 +311,27 @@ def cache_input(leaf):
 
 
 class OfLayer(keras.layers.Layer):
-    """The base of the layers that call a method of another one."""
-
-    def __init__(self, layer, **kwargs):
-        if isinstance(layer, dict):
-            layer = keras.saving.deserialize_keras_object(layer)
-        super().__init__(autocast=False, **{"dtype": layer.dtype_policy, **kwargs})
-        self.layer = layer
-        self.supports_masking = True  # else Keras warns of masks that end here
-
-    def compute_mask(self, *tensors, **masks):
-        return None
-
-    def build(self, *shapes, **more_shapes):
-        pass  # the layer is built
-
-    def get_config(self):
-        return {**super().get_config(), "layer": serialize(self.layer)}
-
-
-@keras.saving.register_keras_serializable(package="keras_tfmr")
-class StepOf(OfLayer):
-    """The `step` of a layer.
+    """A call of another layer's method, such as its `step`, in a graph.
 
     Args:
-        layer: The layer.
-        num_beams: Number of hypotheses of an example.
-        axes, output_dtype: The axes of its output after `[batch, length]`, and the dtype.
+        layer: The layer, whose weights these are.
+        method: The function to call.
+        spec: The symbolic outputs of symbolic arguments; by default, Keras traces the method.
     """
 
-    def __init__(self, layer, num_beams, axes, output_dtype, **kwargs):
-        super().__init__(layer, **kwargs)
-        self.num_beams, self.axes, self.output_dtype = num_beams, tuple(axes), output_dtype
+    def __init__(self, layer, method, spec=None):
+        super().__init__(autocast=False, dtype=layer.dtype_policy)
+        self.layer, self.method, self.spec = layer, method, spec
+        self.supports_masking = True  # else Keras warns of masks that end here
 
-    def compute_output_spec(self, x, cache, index, context=None):
-        # Stated, because rows and examples are different numbers, which no tracing can know.
-        y = keras.KerasTensor((*x.shape[:2], *self.axes), self.output_dtype)
-        return y, tree.map_structure(lambda leaf: keras.KerasTensor(leaf.shape, leaf.dtype), cache)
+    def build(self, *shapes):
+        pass  # the layer is built
 
-    def call(self, x: Tensor, cache: Nested, index: Tensor, context: Nested = None) -> Nested:
-        if context is None:
-            return self.layer.step(x, cache, index)
-        return self.layer.step(x, cache, index, context, self.num_beams)
+    def compute_mask(self, *tensors):
+        return None
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_beams": self.num_beams,
-            "axes": self.axes,
-            "output_dtype": self.output_dtype,
-        }
+    def compute_output_spec(self, *args):
+        return super().compute_output_spec(*args) if self.spec is None else self.spec(*args)
 
-
-@keras.saving.register_keras_serializable(package="keras_tfmr")
-class ContextOf(OfLayer):
-    """The output of a layer's `read_context`."""
-
-    def call(self, context: Tensor, context_mask: Tensor | None = None) -> Nested:
-        return self.layer.read_context(context, context_mask)
-
-
-@keras.saving.register_keras_serializable(package="keras_tfmr")
-class PositionVectorsOf(OfLayer):
-    """The position vectors of an embedding."""
-
-    def call(self, positions: Tensor) -> Tensor:
-        return self.layer.position_vectors(positions)
-
-
-@keras.saving.register_keras_serializable(package="keras_tfmr")
-class EmbeddingStepOf(OfLayer):
-    """The `step` of an embedding."""
-
-    def call(self, inputs: Tensor, vectors: Tensor, index: Tensor) -> Tensor:
-        return self.layer.step(inputs, vectors, index)
+    def call(self, *args):
+        return self.method(*args)

@@ -1,0 +1,106 @@
+"""How a model decodes: by the steps derived from its graph, or by the whole model."""
+
+import functools
+import warnings
+
+import keras
+from keras import tree
+
+from keras_tfmr.models.explain import AttentionScores, with_scores
+from keras_tfmr.models.graph import calls_of, calls_that_depend_on, is_given, tensors_in
+from keras_tfmr.models.position_wise import NoStepError, is_ours
+from keras_tfmr.models.probe import BEAMS, LookAheadError, compare
+from keras_tfmr.models.stepping import derived_step
+
+
+class Derived:
+    """Steps derived from the graph of a model, each once.
+
+    It is not a layer, so that Keras does not take its contents for parts of the model.
+    """
+
+    def __init__(self, model):
+        self.model, self.steps, self.explaining, self.warned = model, {}, None, False
+
+    @functools.cached_property
+    def graph(self):
+        """What the logits need: see `calls_of`."""
+        return calls_of(keras.Model(self.model.input, self.model.outputs[self.model.logits_place]))
+
+    def step(self, num_beams, fixed_shapes):
+        """The `DerivedStep`; or a `NoStepError` error."""
+        key = num_beams, 0 if fixed_shapes else None
+        if key not in self.steps:
+            try:
+                self.steps[key] = derived_step(self.graph, self.model.target_place, *key)
+            except NoStepError as error:
+                self.steps[key] = error
+        if isinstance(self.steps[key], NoStepError):
+            raise self.steps[key]
+        return self.steps[key]
+
+    @functools.cached_property
+    def problem(self):
+        """Why the model has no caches, a `NoStepError` or `LookAheadError`; or None.
+
+        Layers of this package, called as usual, are believed. Otherwise the model is compared with
+        itself on a longer target, and with its step.
+        """
+        plain = is_plain(self.graph, self.model.target_place)
+        fixed_shapes, step, problem = keras.backend.backend() == "jax", None, None
+        try:
+            step = self.step(1 if plain else BEAMS, fixed_shapes)
+        except NoStepError as error:
+            problem = error
+        # An export compares a finished model.
+        if (plain and step is not None) or self.model.precision is not None:
+            return problem
+        try:
+            compare(self.model, self.graph, step, fixed_shapes)
+        except LookAheadError as error:
+            return error
+        except NoStepError as error:
+            return problem or error
+        return problem
+
+    def why_not_cached(self):
+        """The message of the problem, or None."""
+        return None if self.problem is None else str(self.problem)
+
+    def has_caches(self):
+        """Whether the model decodes with caches; if not, a warning says once why.
+
+        Raises:
+            LookAheadError: If a layer looks at later tokens.
+        """
+        if isinstance(self.problem, LookAheadError):
+            raise self.problem
+        if self.problem is not None and not self.warned:
+            self.warned = True
+            warnings.warn(
+                f"{self.model.name!r} decodes by calling the whole model on all tokens so far, "
+                f"which is slow: {self.problem}",
+                stacklevel=4,
+            )
+        return self.problem is None
+
+    def explained(self, inputs):
+        """The logits of a list of inputs, and the `AttentionScores`."""
+        if self.explaining is None:
+            self.explaining = with_scores(self.model)
+        outputs, scores = self.explaining(tree.pack_sequence_as(self.model.input, inputs))
+        return outputs[self.model.logits_place], AttentionScores(*scores)
+
+
+def is_plain(graph, target):
+    """Whether only layers of this package depend on the target ids, called as usual.
+
+    That is with tensors, and an embedding with `reverse=True`.
+    """
+    inputs, _, calls = graph
+    for call in calls_that_depend_on(inputs[target], calls):
+        options = {name: value for name, value in call.kwargs.items() if name != "reverse"}
+        given = [x for x in tree.flatten((call.args, options)) if is_given(x)]
+        if not is_ours(call.operation) or len(given) > len(tensors_in(given)):
+            return False
+    return True
