@@ -59,7 +59,7 @@ PAGES = {
 HIDDEN = {
     "build", "call", "compute_mask", "compute_output_shape", "compute_output_spec", "from_config",
     "get_config", "result", "update_state",
-    "add_positions", "add_vectors", "attend_to", "attention_options", "bias", "block_options",
+    "add_positions", "add_vectors", "attention_options", "bias", "block_options",
     "buckets", "calibration_inputs", "check_length", "check_lengths", "draws", "generated",
     "given_layer", "hidden", "keys_and_values", "layer_options", "lora_layers", "make_dense",
     "make_feed_forward", "make_parts", "part_options", "pre_norm", "queries", "relations",

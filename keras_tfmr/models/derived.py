@@ -27,6 +27,16 @@ class Derived:
         """What the logits need: see `calls_of`."""
         return calls_of(keras.Model(self.model.input, self.model.outputs[self.model.logits_place]))
 
+    @functools.cached_property
+    def plain(self):
+        """Whether only layers of this package depend on the target ids, called as usual."""
+        return is_plain(self.graph, self.model.target_place)
+
+    def follow(self, other):
+        """Decodes as the model of another one, of which this model is a copy with other layers."""
+        if not other.plain:
+            self.problem = other.problem
+
     def step(self, num_beams, fixed_shapes):
         """The `DerivedStep`; or a `NoStepError` error."""
         key = num_beams, 0 if fixed_shapes else None
@@ -46,14 +56,13 @@ class Derived:
         Layers of this package, called as usual, are believed. Otherwise the model is compared with
         itself on a longer target, and with its step.
         """
-        plain = is_plain(self.graph, self.model.target_place)
         fixed_shapes, step, problem = keras.backend.backend() == "jax", None, None
         try:
-            step = self.step(1 if plain else BEAMS, fixed_shapes)
+            step = self.step(1 if self.plain else BEAMS, fixed_shapes)
         except NoStepError as error:
             problem = error
-        # An export compares a finished model.
-        if (plain and step is not None) or self.model.precision is not None:
+        # Finished models are copies of plain ones, or follow others.
+        if self.plain or self.model.precision is not None:
             return problem
         try:
             compare(self.model, self.graph, step, fixed_shapes)
@@ -93,10 +102,7 @@ class Derived:
 
 
 def is_plain(graph, target):
-    """Whether only layers of this package depend on the target ids, called as usual.
-
-    That is with tensors, and an embedding with `reverse=True`.
-    """
+    """See `Derived.plain`; as usual is with tensors, and an embedding with `reverse=True`."""
     inputs, _, calls = graph
     for call in calls_that_depend_on(inputs[target], calls):
         options = {name: value for name, value in call.kwargs.items() if name != "reverse"}
