@@ -20,7 +20,7 @@ from keras_tfmr.finished.stacks import (
 from keras_tfmr.layers.base import optional_layer
 from keras_tfmr.layers.dense import Dense
 from keras_tfmr.layers.options import WeightOptions
-from keras_tfmr.models.graph import as_plain_model, calls_of, is_reversed
+from keras_tfmr.models.graph import as_plain_model, calls_of, is_given, is_reversed
 from keras_tfmr.models.next_token_model import NextTokenModel
 from keras_tfmr.precision import copy_weights, without_weights
 
@@ -168,6 +168,7 @@ def finished(model, kind):
     copy.precision = kind.precision
     if isinstance(copy, NextTokenModel):
         copy.bounded = is_bounded(outputs_of_graph[model.logits_place], calls)
+        copy.derived.follow(model.derived)
     return copy, reasons
 
 
@@ -214,15 +215,10 @@ def last_norm(layer):
 
 
 def called(operation, *args, **kwargs):
-    """Calls an operation with these arguments; a finished layer without `training`."""
+    """Calls an operation with these arguments; a finished layer without those that say nothing."""
     if isinstance(operation, Part):
-        kwargs = {name: value for name, value in kwargs.items() if is_given(name, value)}
+        kwargs = {name: value for name, value in kwargs.items() if is_given(value)}
     return operation(*args, **kwargs)
-
-
-def is_given(name, value):
-    """Whether an argument of a call matters to a finished layer."""
-    return value is not None and value is not False and name != "training"
 
 
 def why_not_converted(layer, calls):
@@ -233,7 +229,7 @@ def why_not_converted(layer, calls):
     if unknown := set(config) - conversion.options:
         return f"it has the options {sorted(unknown)}"
     for call in calls:
-        given = {name for name, value in call.kwargs.items() if is_given(name, value)}
+        given = {name for name, value in call.kwargs.items() if is_given(value)}
         if len(call.args) > 2 or given - {*conversion.arguments}:
             return f"it is called with {len(call.args)} arguments and {sorted(given)}"
     inside = flatten_layers(layer)
