@@ -215,7 +215,7 @@ def last_norm(layer):
 
 
 def called(operation, *args, **kwargs):
-    """Calls an operation with these arguments; a finished layer without those that say nothing."""
+    """Calls an operation with these arguments; a finished layer without None and False."""
     if isinstance(operation, Part):
         kwargs = {name: value for name, value in kwargs.items() if is_given(value)}
     return operation(*args, **kwargs)

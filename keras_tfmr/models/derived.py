@@ -6,6 +6,7 @@ import warnings
 import keras
 from keras import tree
 
+from keras_tfmr.layers import MultiHeadAttention
 from keras_tfmr.models.explain import AttentionScores, with_scores
 from keras_tfmr.models.graph import calls_of, calls_that_depend_on, is_given, tensors_in
 from keras_tfmr.models.position_wise import NoStepError, is_ours
@@ -102,11 +103,16 @@ class Derived:
 
 
 def is_plain(graph, target):
-    """See `Derived.plain`; as usual is with tensors, and an embedding with `reverse=True`."""
+    """See `Derived.plain`; as usual is with tensors, and an embedding with `reverse=True`.
+
+    A `MultiHeadAttention` on its own may attend to later tokens.
+    """
     inputs, _, calls = graph
     for call in calls_that_depend_on(inputs[target], calls):
         options = {name: value for name, value in call.kwargs.items() if name != "reverse"}
         given = [x for x in tree.flatten((call.args, options)) if is_given(x)]
-        if not is_ours(call.operation) or len(given) > len(tensors_in(given)):
+        if isinstance(call.operation, MultiHeadAttention) or not is_ours(call.operation):
+            return False
+        if len(given) > len(tensors_in(given)):
             return False
     return True

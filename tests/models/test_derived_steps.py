@@ -77,6 +77,9 @@ class Attending(OtherStep):
     def call(self, x, context):
         return x + ops.mean(context, axis=1, keepdims=True)
 
+    def step(self, x, cache, index, context, num_beams):
+        return x, cache
+
 
 class Masking(Doubled):
     """A layer of each position that makes a mask of its own."""
