@@ -8,7 +8,13 @@ from keras import tree
 
 from keras_tfmr.layers import MultiHeadAttention
 from keras_tfmr.models.explain import AttentionScores, with_scores
-from keras_tfmr.models.graph import calls_of, calls_that_depend_on, is_given, tensors_in
+from keras_tfmr.models.graph import (
+    calls_of,
+    calls_that_depend_on,
+    is_given,
+    is_padding_mask,
+    tensors_in,
+)
 from keras_tfmr.models.position_wise import NoStepError, is_ours
 from keras_tfmr.models.probe import BEAMS, LookAheadError, compare
 from keras_tfmr.models.stepping import derived_step
@@ -109,6 +115,8 @@ def is_plain(graph, target):
     """
     inputs, _, calls = graph
     for call in calls_that_depend_on(inputs[target], calls):
+        if all(is_padding_mask(x, inputs[target]) for x in call.outputs):
+            continue  # Keras's own, of an embedding
         options = {name: value for name, value in call.kwargs.items() if name != "reverse"}
         given = [x for x in tree.flatten((call.args, options)) if is_given(x)]
         if isinstance(call.operation, MultiHeadAttention) or not is_ours(call.operation):

@@ -51,7 +51,7 @@ ACTIVATIONS = {
     activations.sparse_sigmoid, activations.sparsemax, activations.squareplus, activations.tanh,
     activations.tanh_shrink, activations.threshold,
 }  # fmt: skip
-# Layers of this package that decode as they are called, and what is inside them.
+# Layers of this package that decode as they are called, and those inside them.
 OURS = {
     layers.AddPositions, layers.ALiBi, layers.CausalDecoder, layers.CausalDecoderLayer,
     layers.CausalSelfAttention, layers.CrossAttention, layers.Decoder, layers.DecoderLayer, Dense,
@@ -59,7 +59,7 @@ OURS = {
     layers.LearnedPositions, layers.LMHead, layers.MultiHeadAttention, layers.NoPositions,
     layers.PositionalEmbedding, layers.PostNormResidual, layers.PreNormResidual,
     layers.RelativePositionBias, layers.RMSNormalization, layers.RotaryPositions,
-    layers.SinusoidalPositions, keras.layers.ReversibleEmbedding,
+    layers.SinusoidalPositions,
 }  # fmt: skip
 
 
@@ -195,6 +195,7 @@ def check_inside(layer):
 
 
 def is_ours(layer):
-    """Whether a layer and all inside it are of this package."""
-    is_layer = isinstance(layer, keras.layers.Layer)
-    return is_layer and all(type(each) in OURS for each in compat.flatten_layers(layer))
+    """Whether a layer and all inside it are of this package, or embeddings of Keras's inside it."""
+    if type(layer) not in OURS:
+        return False
+    return all(type(each) in OURS | EMBEDDINGS for each in compat.flatten_layers(layer))

@@ -79,7 +79,7 @@ def compare(model, graph, step, fixed_shapes):
 def longest(model):
     """The number of tokens to compare, of which each must have a position."""
     learned = [x for x in compat.flatten_layers(model) if isinstance(x, LearnedPositions)]
-    return min([LONG, *(layer.length for layer in learned)])
+    return min([LONG, *(layer.max_length for layer in learned)])
 
 
 def random_inputs(inputs, target, vocab_size, length):

@@ -221,6 +221,7 @@ class Derivation:
             self._check_masks(operation, kwargs.pop("mask", None))
             mine = [x for x in tensors_in((call.args, kwargs)) if id(x) in self.of_step]
             self._check_masks(operation, [compat.keras_mask(x) for x in mine])
+        call = call._replace(kwargs=kwargs)
         check_position_wise(operation, ranks_of(call))
         check_constants(call)
         rank = max(ranks_of(call))
@@ -330,8 +331,9 @@ class OfLayer(keras.layers.Layer):
     def compute_mask(self, *tensors):
         return None
 
-    def compute_output_spec(self, *args):
-        return super().compute_output_spec(*args) if self.spec is None else self.spec(*args)
+    def compute_output_spec(self, *args, **kwargs):
+        trace = super().compute_output_spec if self.spec is None else self.spec
+        return trace(*args, **kwargs)
 
     def call(self, *args):
         return self.method(*args)
