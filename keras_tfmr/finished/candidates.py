@@ -7,7 +7,7 @@ from keras_tfmr.finished.embedding import FinishedEmbedding, FinishedHead
 from keras_tfmr.finished.int8 import Int8Product
 from keras_tfmr.finished.products import Part
 from keras_tfmr.models import TranslationModel
-from keras_tfmr.models.stepping import calls_of
+from keras_tfmr.models.graph import calls_of
 
 
 def without_head(model):
@@ -37,6 +37,7 @@ def without_head(model):
     if (why := model.why_not_cached()) is not None:
         raise ValueError(f"A shortlist needs a model that decodes with caches: {why}")
     headless = type(model)(inputs, call.args[0], name=model.name)
+    headless.precision = model.precision
     product = head.logits
     return headless, Int8Columns(product) if isinstance(product, Int8Product) else Columns(product)
 
