@@ -22,6 +22,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 serving=$(dirname "$here")
 python=${PYTHON:-python3}
 failed=0
+patience=${PATIENCE:-30} # seconds in which a version must load, on a machine that is not busy
 : "${CPUS:=$(nproc)}"
 # Those of compose.yaml.
 flags=(
@@ -109,9 +110,9 @@ change_versions() { # change_versions FOLDER: a broken version, then a good one,
   sleep 2 # the server looks every second
   say "a broken version leaves the old one serving" available "$old"
   cp -r "$1/$old" "$1/smoke" && mv "$1/smoke" "$1/$good"
-  say "a good version after a broken one serves within 30 s" within 30 available "$good"
+  say "a good version after a broken one serves within $patience s" within "$patience" available "$good"
   rm -r "${1:?}/$broken" "$1/$good"
-  say "the old version serves again within 30 s" within 30 available "$old"
+  say "the old version serves again within $patience s" within "$patience" available "$old"
 }
 
 ask() { # ask NAME TEXT: one translation by rows and by columns; the text is inside of JSON quotes

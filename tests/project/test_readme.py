@@ -104,9 +104,9 @@ def test_train_serve_and_ask(clone, version, monkeypatch, capsys):
             program = "".join(block for block in PROGRAMS[page] if "8500" in block)
             program = program.replace("8500", str(grpc_port))
             assert printed(f"{sys.executable} - <<'END'\n{program}END", clone), page
-        smoke = f"serving/deploy/smoke.sh http://127.0.0.1:{rest_port} 127.0.0.1:{grpc_port}"
-        smoke += f" default {versions}"
-        assert printed(smoke, clone, 200)[-1] == "pass: every check"
+        smoke = f"PATIENCE=120 serving/deploy/smoke.sh http://127.0.0.1:{rest_port}"
+        smoke += f" 127.0.0.1:{grpc_port} default {versions}"
+        assert printed(smoke, clone, 400)[-1] == "pass: every check"
     finally:
         server.terminate()
         assert server.wait(60) == 0
