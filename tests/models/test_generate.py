@@ -301,7 +301,7 @@ def test_what_cannot_be_is_said(kind):
     else:
         model = COMPOSED["boxes"]()
         call = functools.partial(model.generate, source_of(model), bos_id=START)
-        wrong = [({"bos_id": [2, 2]}, "bos_id must have shape"), ({"bos_id": VOCAB}, "bos_id")]
+        wrong = [({"bos_id": [2, 2]}, "`bos_id` must have shape"), ({"bos_id": VOCAB}, "bos_id")]
     wrong += [
         ({"jit_compile": "yes"}, "'auto', True or False. Received: jit_compile='yes'"),
         ({"jit_compile": True, "run_eagerly": True}, "PyTorch" if torch else "run_eagerly=True"),
