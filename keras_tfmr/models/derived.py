@@ -1,11 +1,13 @@
 """How a model decodes: by the steps derived from its graph, or by the whole model."""
 
+import contextlib
 import functools
 import warnings
 
 import keras
 from keras import tree
 
+from keras_tfmr import _checks
 from keras_tfmr.layers import MultiHeadAttention
 from keras_tfmr.models.explain import AttentionScores, with_scores
 from keras_tfmr.models.graph import (
@@ -83,12 +85,16 @@ class Derived:
         """The message of the problem, or None."""
         return None if self.problem is None else str(self.problem)
 
-    def has_caches(self):
+    def has_caches(self, num_beams, fixed_shapes):
         """Whether the model decodes with caches; if not, a warning says once why.
 
         Raises:
             LookAheadError: If a layer looks at later tokens.
         """
+        if self.plain:  # this step, which is needed anyway, shows it as well as another
+            with contextlib.suppress(NoStepError):
+                self.step(num_beams, fixed_shapes)
+                return True
         if isinstance(self.problem, LookAheadError):
             raise self.problem
         if self.problem is not None and not self.warned:
@@ -99,6 +105,20 @@ class Derived:
                 stacklevel=4,
             )
         return self.problem is None
+
+    def check_start(self, bos_ids):
+        """Raises a ValueError if a known start token is padding, which the model masks.
+
+        A step would attend to it.
+        """
+        known, fixed_shapes = _checks.known(bos_ids), keras.backend.backend() == "jax"
+        if known is None or (known != 0).all() or not self.has_caches(1, fixed_shapes):
+            return
+        if self.step(1, fixed_shapes).masks_padding:
+            raise ValueError(
+                f"{self.model.name!r} masks the ID 0 as padding, so that no target can start with "
+                "it: give the embedding mask_zero=False. Received: the start token 0"
+            )
 
     def explained(self, inputs):
         """The logits of a list of inputs, and the `AttentionScores`."""

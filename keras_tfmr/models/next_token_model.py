@@ -85,7 +85,7 @@ class NextTokenModel(FunctionalModel):
         max_length = before + _checks.integer("max_length", max_length)
         if fixed_shapes is None:
             fixed_shapes = keras.backend.backend() == "jax"
-        if not self.derived.has_caches():
+        if not self.derived.has_caches(num_beams, fixed_shapes):
             step = WholeSequenceStep(
                 self, self.target_place, self.logits_place, num_beams, max_length
             )
@@ -138,6 +138,7 @@ class NextTokenModel(FunctionalModel):
         """The `DecodingResult` of `generate`, of the tensors that `search_of` takes."""
         examples = Examples(bos_ids, eos_id, prefix=tensors.get("prefix"))
         Constraints(config, examples).check_ids(self.vocab_size)
+        self.derived.check_start(bos_ids)
         options = SearchOptions(config, examples.eos_id, fixed_shapes)
         if sampling is not None:
             _checks.instance("sampling", sampling, Sampling)

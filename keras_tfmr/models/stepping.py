@@ -52,12 +52,14 @@ class DerivedStep(NamedTuple):
         cached: The layers of the caches.
         stepped: For each tensor of the graph that depends on the target ids, the name of the layer
             that made it, the tensor, and that of the step.
+        masks_padding: Whether layers are given the mask `target ids != 0`.
     """
 
     encode: keras.Model | None
     step: keras.Model
     cached: list
     stepped: list
+    masks_padding: bool
 
     def empty_caches(self, rows: Any, room: int | None) -> list:
         """The caches of no tokens: see `keras_tfmr.layers.cache`."""
@@ -105,7 +107,7 @@ class Derivation:
         self.positions = keras.Input(batch_shape=(None,), dtype="int32", name="positions")
         # By id of a tensor of the graph that depends on the target ids, that of the step.
         self.of_step = {id(target): self.ids}
-        self.stepped = []
+        self.stepped, self.masks_padding = [], False
         self.cached, self.caches, self.new_caches = [], [], []
         self.examples, self.vectors = [], []  # pairs: what `encode` gives, and an input of `step`
 
@@ -139,13 +141,16 @@ class Derivation:
             [self.of_step[id(logits)], self.new_caches],
             name="step",
         )
-        return DerivedStep(encode, step, self.cached, self.stepped)
+        return DerivedStep(encode, step, self.cached, self.stepped, self.masks_padding)
 
     def _check_masks(self, layer, masks):
         """All tokens so far are valid, as a search produces no padding before the end."""
         for mask in tree.flatten(masks):
-            if mask is not None and not is_padding_mask(mask, self.target):
+            if mask is None:
+                continue
+            if not is_padding_mask(mask, self.target):
                 raise NoStepError(f"{layer.name} has a mask other than `{self.target.name} != 0`")
+            self.masks_padding = True
 
     def _embedded(self, call):
         """A layer that adds position vectors, such as a `PositionalEmbedding`."""

@@ -293,7 +293,7 @@ def test_a_compiled_search_ends_with_its_last_example():
 
 @pytest.mark.parametrize("kind", ["language", "translation"])
 def test_what_cannot_be_is_said(kind):
-    torch = keras.backend.backend() == "torch"
+    torch, padding = keras.backend.backend() == "torch", "masks the ID 0 as padding"
     if kind == "language":
         model = language_model()
         call = functools.partial(model.generate, PROMPTS)
@@ -302,6 +302,7 @@ def test_what_cannot_be_is_said(kind):
         model = COMPOSED["boxes"]()
         call = functools.partial(model.generate, source_of(model), bos_id=START)
         wrong = [({"bos_id": [2, 2]}, "`bos_id` must have shape"), ({"bos_id": VOCAB}, "bos_id")]
+        wrong += [({"bos_id": 0}, padding), ({"bos_id": [2, 0, 2]}, padding)]
     wrong += [
         ({"jit_compile": "yes"}, "'auto', True or False. Received: jit_compile='yes'"),
         ({"jit_compile": True, "run_eagerly": True}, "PyTorch" if torch else "run_eagerly=True"),
