@@ -299,7 +299,7 @@ def test_what_cannot_be_is_said(kind):
         call = functools.partial(model.generate, PROMPTS)
         wrong = []
     else:
-        model = COMPOSED["boxes"]()
+        model = COMPOSED["own layers"]()
         call = functools.partial(model.generate, source_of(model), bos_id=START)
         wrong = [({"bos_id": [2, 2]}, "`bos_id` must have shape"), ({"bos_id": VOCAB}, "bos_id")]
         wrong += [({"bos_id": 0}, padding), ({"bos_id": [2, 0, 2]}, padding)]
