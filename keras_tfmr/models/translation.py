@@ -19,10 +19,10 @@ class TranslationModel(NextTokenModel):
     """A functional `keras.Model` from a source and `target_ids` to logits, which can be decoded.
 
     Its graph may be any composition. The input named `target_ids` holds the target tokens; the
-    others, of any kind, are the source. It decodes with caches if each layer that depends on the
-    target ids states how: see `keras_tfmr.models.stepping`. `why_not_cached` names one that does
-    not; the model is then called on all tokens so far, which is slow. No layer may look at a later
-    target position.
+    others, of any kind, are the source. The model decodes with caches if each layer that depends on
+    the target ids states how: see docs/guide/from_layers.md. `why_not_cached` names a layer that
+    does not; the whole model is then called on all tokens so far, which is slow. A layer that looks
+    at later target positions is an error when the model decodes.
 
     Args:
         inputs: A list or dictionary of `keras.Input`.
