@@ -69,7 +69,10 @@ OTHERS = [
     ({"activation_function": "tanh"}, "activation_function='tanh'; supported are relu, swish"),
     ({"decoder_ffn_dim": 96}, "encoder_ffn_dim=48 and decoder_ffn_dim=96; only one number"),
     ({"decoder_layers": "2"}, "decoder_layers.* Received: .*2"),
-    ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "divisible .* num_heads=5"),
+    (
+        {"encoder_attention_heads": 5, "decoder_attention_heads": 5},
+        "must divide `d_model`.*num_heads=5",
+    ),
     ({"vocab_size": 99}, r"vocab\.json has the id 299, the model 99 embeddings"),
     ({"encoder_layers": 1}, r"has model\.encoder\.layers\.1.*, which no MarianMTModel has"),
     ({"encoder_layers": 3}, r"has no model\.encoder\.layers\.2\.self_attn\.q_proj\.weight"),

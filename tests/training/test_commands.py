@@ -30,7 +30,7 @@ WRONG = {
         ("{run}no --output {here}/old", "{run}no"),
         ("{run} --output {here}/in.txt", "Cannot write {here}/in.txt: Not a directory"),
         ("{run} --output {here}/old --format ctranslate2", "{here}/old is not empty"),
-        ("{run} --output {here}/old --weights {here}/no.h5", "no file of weights {here}/no.h5"),
+        ("{run} --output {here}/old --weights {here}/no.h5", "there is no file {here}/no.h5"),
         ("{run} --output {here}/old --calibrate {here}/no.txt", "{here}/no.txt"),
         ("{run} --output {here}/old --calibrate {here}/bad.gz", "{here}/bad.gz: 'utf-8'"),
         ("{run} --output {here}/old --max_length_ratio 0", "must be finite and positive"),

@@ -166,7 +166,7 @@ def test_any_field_of_the_models_config_is_set_and_checked_by_it(refused):
             "--set wings=2",
             "Unknown fields of a TransformerConfig: ['wings']. Expected some of: ['a",
         ),
-        ("--set num_heads=5", "`d_model` must be divisible by `num_heads`"),
+        ("--set num_heads=5", "`num_heads` must divide `d_model`"),
         ("--set dropout_rate=much", "`dropout_rate` must be a number in [0, 1)"),
         ("--model rnnsearch --set d_model=4", "Unknown fields of a RNNSearchConfig: ['d_model']"),
     ):

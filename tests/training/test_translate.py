@@ -143,7 +143,8 @@ def test_what_cannot_be_is_refused_and_touches_no_file(tmp_path, files, capsys):
 SLOW = """
 import itertools, runpy, sys, time, types
 from unittest.mock import MagicMock
-for name in ("tensorflow", "tensorflow_text", "keras_tfmr.export.calibration"):
+MOCKED = "tensorflow tensorflow_text keras_tfmr.export.calibration keras_tfmr.text_models.shortlist"
+for name in MOCKED.split():
     sys.modules[name] = MagicMock()
 import keras_tfmr
 seconds = itertools.chain([0] * 64, itertools.repeat(60))

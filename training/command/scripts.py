@@ -19,8 +19,10 @@ def begin_quietly(stopped: str = "Stopped.") -> None:
         stopped: The line.
     """
 
+    errors = os.dup(2)  # standard error is elsewhere while libraries are loaded
+
     def stop(number: int, frame: object) -> None:
-        os.write(2, f"{stopped}\n".encode())  # print() could be interrupted by itself
+        os.write(errors, f"{stopped}\n".encode())  # print() could be interrupted by itself
         os._exit(128 + number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
