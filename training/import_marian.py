@@ -96,6 +96,7 @@ def import_model(options):
         with run_lock(folder):
             folder.clear()
             delete(folder.encoded)
+            (folder.path / ".lock").unlink()  # a preset is written into an empty folder
     translator.save_to_preset(folder.path)
     report = REPORT.format(
         command=config["command"],
