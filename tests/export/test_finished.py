@@ -1,14 +1,12 @@
 """The copies that exports decode with have the outputs and searches of the models they are of."""
 
-import collections
-
 import formulas
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from decoding_toys import assert_same, decode
-from helpers import OPTIONS, flat_numpy, random_ids, randomize, to_numpy
+from helpers import OPTIONS, random_ids, randomize, to_numpy
 from own_models import COMPOSED, check_same, inputs, logits_of, source_of
 
 from keras_tfmr import (
@@ -26,9 +24,6 @@ from keras_tfmr.precision import with_precision
 TINY = TransformerConfig.preset(
     "tiny", source_vocab=20, target_vocab=20, encoder_layers=1, decoder_layers=1
 )
-KINDS = [(name, "translates") for name in OPTIONS] + [(name, "own") for name in COMPOSED]
-KINDS += [(name, "writes") for name in ("paper", "modern", "alibi")]
-START, END = 2, (3, 4)
 
 
 def make(name, kind="translates", **fields):
@@ -38,24 +33,6 @@ def make(name, kind="translates", **fields):
     model = ready(TINY.replace(**OPTIONS[name], **fields))
     randomize(model)
     return model
-
-
-@pytest.mark.parametrize("name, kind", KINDS)
-def test_a_copy_has_the_same_outputs_for_every_option(name, kind):
-    """And keeps them, whatever becomes of the model."""
-    model = make(name, kind)
-    copy = optimize_for_decoding(model)
-    assert type(copy) is type(model) and copy.precision == "float32"
-    check_same(model, copy, atol=1e-4)
-    arrays = inputs(model)
-    before = logits_of(model, arrays)
-    if kind != "writes":
-        explained = source_of(model), arrays[model.target_place]
-        scores, expected = (flat_numpy(each.explain(*explained)[1]) for each in (copy, model))
-        for one, other in zip(scores, expected, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5)
-    randomize(model, seed=9)
-    np.testing.assert_allclose(logits_of(copy, arrays), before, atol=1e-4)
 
 
 @pytest.mark.ci
@@ -81,27 +58,6 @@ def test_a_model_of_ones_own_in_another_precision(name, precision, monkeypatch):
     np.testing.assert_allclose(
         to_numpy(first_log_probs()), formulas.log_softmax(rounded[:, 0]), atol=0.05
     )
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("beams, most", [(1, 186), (4, 248)])
-def test_a_step_has_few_operations(beams, most):
-    """Each takes its time, which is most of the time of a small batch."""
-    model = Transformer(TransformerConfig.preset("small", source_vocab=8000, target_vocab=8000))
-    copy = optimize_for_decoding(model)
-
-    def search(source):
-        start = copy.start(source, beams, max_length=128)
-        bos_ids = tf.fill(tf.shape(source)[:1], START)
-        options = {"num_beams": beams, "max_length": 128, "min_length": 2, "length_penalty": 0.6}
-        return decode(*start, bos_ids=bos_ids, eos_id=END, banned_ids=(1,), **options)
-
-    search = tf.function(search, [tf.TensorSpec([None, None], tf.int32)], autograph=False)
-    bodies = search.get_concrete_function().graph.as_graph_def().library.function
-    counts = [collections.Counter(node.op for node in body.node_def) for body in bodies]
-    (step,) = (ops for ops in counts if ops["MatMul"] and not ops["While"] + ops["StatelessWhile"])
-    free = "Const", "Identity", "NoOp", "Cast"
-    assert sum(number for name, number in step.items() if name not in free) <= most, step
 
 
 @pytest.mark.parametrize("scale", [1, 1000])
