@@ -136,7 +136,8 @@ def page(numbers):
     """The table: tokens a second of each side, our speed over it, and first calls."""
     text = (
         f"Tokens a second that {TOKENS} tokens behind prompts of {PROMPT} take, after the first "
-        "call; `×` is keras_tfmr's speed over it. In brackets, the seconds of the first call.\n\n"
+        "call; `×` is keras_tfmr's speed over it. In brackets, the seconds of the first call. "
+        "KerasHub has its faster setting, with XLA or without.\n\n"
     )
     header = ["backend", "", "prompts", "keras_tfmr", "KerasHub", "×", "transformers", "×"]
     lines = []

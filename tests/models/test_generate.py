@@ -285,7 +285,10 @@ def test_a_compiled_search_ends_with_its_last_example():
 
     runs = []
     model = language_model(Counting(runs))
-    found = model.generate(PROMPTS[:3], eos_id=(*range(1, VOCAB),), max_length=50)
+    for _ in range(2):  # before the first time, the model is compared with its step
+        jax.effects_barrier()
+        runs.clear()
+        found = model.generate(PROMPTS[:3], eos_id=(*range(1, VOCAB),), max_length=50)
     jax.effects_barrier()
     assert to_numpy(found.lengths).max() == 5
     assert len(runs) <= 1 + 4  # the shortest prompt has 2 tokens, the longest 4

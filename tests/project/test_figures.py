@@ -35,6 +35,15 @@ def layers(numbers):
     return [f"{speedup:.2f}" for speedup in (*map(median, found), min(every), max(every))]
 
 
+def generate(numbers):
+    """Our speed over KerasHub's, for 1 and 32 prompts on each backend, greedily."""
+    return [
+        f"{case['sides']['keras_tfmr']['rate'] / case['sides']['KerasHub']['rate']:.1f}"
+        for case in numbers["cases"]
+        if case["way"] == "greedy"
+    ]
+
+
 def train_step(numbers):
     """The least and the greatest ratio to PyTorch in the same precision."""
     found = [
@@ -70,7 +79,7 @@ def spans(numbers):
     return [str(runs[0]["arrived"]), str(runs[0]["spans"])]
 
 
-CHECKS = (bleu_multi30k, layers, train_step, train_step_gpu, decoding, spans)
+CHECKS = (bleu_multi30k, layers, generate, train_step, train_step_gpu, decoding, spans)
 FIGURES = {check.__name__: check for check in CHECKS}
 
 
