@@ -138,6 +138,7 @@ def test_answers_are_those_of_the_whole_model_without_other_tokens(name):
     assert_same(alone, found)
 
 
+@pytest.mark.ci
 def test_integers_are_those_of_the_whole_product(monkeypatch):
     monkeypatch.setattr(int8, "LEAST_WEIGHTS", 0)
     translator = tiny_translator(tiny_model(logits_bias=True), num_beams=2)
@@ -201,6 +202,7 @@ def test_ctranslate2_reads_the_same_table(tmp_path):
         assert found.numpy()[0].decode() == short.translate([line])[0]
 
 
+@pytest.mark.ci
 def test_files_of_pairs_of_texts_and_the_pairs_of_a_run(tmp_path, translator, whole):
     sources = ["O gato preto dorme.", "A casa é branca."]
     targets = translator.replace(num_beams=1, num_return_sequences=1).translate(sources)
@@ -234,6 +236,7 @@ def test_what_has_no_shortlist_is_refused(tmp_path, translator, whole):
         tiny.export(tmp_path / "export", format="transformers", shortlist=some(tiny))
 
 
+@pytest.mark.ci
 def test_commands_take_it_from_a_file_or_from_the_run(tmp_path, translator, whole):
     pairs, out = tmp_path / "pairs.tsv", tmp_path / "out.txt"
     pairs.write_text("O gato preto dorme.\tThe black cat sleeps.\nA casa.\tThe house.\n")
