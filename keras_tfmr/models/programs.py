@@ -59,6 +59,11 @@ class Programs:
         check_choice(backend, jit_compile, run_eagerly, options.fixed_shapes)
         is_empty = tree.flatten(tensors)[0].shape[0] == 0
         inside = backend == "tensorflow" and compat.is_traced_or_stateless()
+        if inside and jit_compile is True:
+            raise ValueError(
+                "`generate` is a part of the graph that calls it: give jit_compile=True to that "
+                "tf.function, and fixed_shapes=True here. Received: jit_compile=True"
+            )
         if run_eagerly or backend == "torch" or is_empty or inside:
             return self._as_it_is(backend, tensors, options)
         self._forget_old_programs()
@@ -66,15 +71,18 @@ class Programs:
         if backend == "jax":
             if not compiles:
                 return self._as_it_is(backend, tensors, options)
-            return self._padded(self._jitted, tensors, options._replace(fixed_shapes=True))
+            fixed = options._replace(fixed_shapes=True)
+            return self._padded(self._jitted(fixed), tensors, fixed)
         if compiles:
+            fixed = options._replace(fixed_shapes=True)
             try:
-                return self._padded(self._xla, tensors, options._replace(fixed_shapes=True))
+                return self._padded(self._traced(fixed, xla=True), tensors, fixed)
             except compat.xla_errors() as error:
                 if jit_compile is True:
                     raise
                 self._refuse(str(error))
-        return self._graph(options._replace(fixed_shapes=bool(options.fixed_shapes)))(tensors)
+        options = options._replace(fixed_shapes=bool(options.fixed_shapes))
+        return self._traced(options, xla=False)(tensors)
 
     def _as_it_is(self, backend, tensors, options):
         with without_gradients(backend):
@@ -110,7 +118,7 @@ class Programs:
             tensors = tree.map_structure(lambda x: repeat_last(x, rows - batch), tensors)
         longest = options.config.max_length
         limits = np.where(np.arange(rows) < batch, longest, 0).astype("int32")
-        result = program(options)({**tensors, "max_lengths": ops.convert_to_tensor(limits)})
+        result = program({**tensors, "max_lengths": ops.convert_to_tensor(limits)})
         return tree.map_structure(lambda x: x[:batch], result) if rows > batch else result
 
     def _jitted(self, options):
@@ -128,29 +136,19 @@ class Programs:
         program, variables = self.compiled[options], self.variables
         return lambda tensors: program([variable.value for variable in variables], tensors)
 
-    def _xla(self, options):
-        """The search compiled by TensorFlow's XLA."""
+    def _traced(self, options, xla):
+        """The search as a graph of TensorFlow: by XLA for its sizes, or for any once it saw two."""
         import tensorflow as tf
 
-        if options not in self.compiled:
-            self.compiled[options] = tf.function(
+        key = options, xla
+        if key not in self.compiled:
+            self.compiled[key] = tf.function(
                 lambda tensors: self.model.search_of(tensors, options),
-                jit_compile=True,
+                jit_compile=xla,
                 autograph=False,
+                reduce_retracing=not xla,
             )
-        return self.compiled[options]
-
-    def _graph(self, options):
-        """The search as a graph of TensorFlow, for any sizes once it has seen two."""
-        import tensorflow as tf
-
-        if options not in self.compiled:
-            self.compiled[options] = tf.function(
-                lambda tensors: self.model.search_of(tensors, options),
-                autograph=False,
-                reduce_retracing=True,
-            )
-        return self.compiled[options]
+        return self.compiled[key]
 
 
 def check_choice(backend, jit_compile, run_eagerly, fixed_shapes):

@@ -182,6 +182,24 @@ def test_it_runs_in_a_graph_of_ones_own(way):
             assert_same(found, expected, range(len(inputs[0])))
 
 
+@TENSORFLOW
+def test_a_graph_of_ones_own_is_compiled_by_its_owner():
+    import tensorflow as tf
+
+    model = shared_language_model()
+    call = functools.partial(model.generate, PROMPTS, eos_id=END, max_length=4, jit_compile=True)
+    with pytest.raises(ValueError, match="give jit_compile=True to that"):
+        tf.function(call, autograph=False)()
+
+
+@TENSORFLOW
+def test_a_graph_of_fixed_shapes_is_no_program_of_xla():
+    model = language_model()
+    for number, choice in enumerate((False, True), 1):
+        model.generate(PROMPTS, eos_id=END, max_length=4, fixed_shapes=True, jit_compile=choice)
+        assert len(model.programs.compiled) == number
+
+
 class Generating(keras.Model):
     """A model whose call is the answer of another."""
 
