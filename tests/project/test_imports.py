@@ -37,8 +37,7 @@ print(*sorted({name.split(".")[0] for name in set(sys.modules) - before}))
     assert not {"keras", "numpy", "training", "serving"} & {*imported.split()}
 
 
-def test_keras_loads_a_model_in_a_process_that_imported_the_models(tmp_path):
-    """Compiled, and in whatever order they are imported."""
+def test_keras_loads_a_compiled_model_where_only_the_models_are_imported(tmp_path):
     config = keras_tfmr.TransformerConfig.preset("tiny", source_vocab=9, target_vocab=9)
     model = keras_tfmr.Transformer(config)
     rate = keras_tfmr.NoamSchedule(32)
@@ -47,6 +46,8 @@ def test_keras_loads_a_model_in_a_process_that_imported_the_models(tmp_path):
         metrics=[keras_tfmr.TokenAccuracy()],
     )  # fmt: skip
     model.save(tmp_path / "model.keras")
-    for imports in ("import keras_tfmr.models, keras", "import keras, keras_tfmr.models"):
-        code = f"{imports}\nprint(keras.models.load_model(sys.argv[1]).count_params())"
-        assert printed(code, tmp_path / "model.keras") == [str(model.count_params())]
+    code = """
+import keras_tfmr.models, keras
+print(keras.models.load_model(sys.argv[1]).count_params())
+"""
+    assert printed(code, tmp_path / "model.keras") == [str(model.count_params())]

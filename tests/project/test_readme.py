@@ -1,4 +1,4 @@
-"""README's commands in their order, and the programs of the guides, with a tiny model."""
+"""README's commands in their order, and the programs of the guides, with tiny models."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest.mock import create_autospec
 
 import pytest
-from pages import PROGRAMS, blocks
+from marian_models import write_published
 from tiny_runs import ROOT, free_ports, small_phrasebook
 
 from keras_tfmr import Translator
@@ -19,13 +19,22 @@ from training import train_pt_en
 
 pytestmark = pytest.mark.ci
 
+
+def blocks(page, language):
+    """The fenced code blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / page).read_text(), re.S | re.M)
+
+
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/guide/*.md"))]
+PROGRAMS = {page: blocks(page, "python") for page in PAGES if blocks(page, "python")}
 # [(program, what the page says that it prints)] of a page.
 LINES = r"((?:(?!```).*\n)*)```"
 SHOWN = re.compile(rf"^```python\n{LINES}\n\n```text\n{LINES}", re.M)
 # The programs of these pages ask a server; those of the last train one first.
 ASK = [page for page, found in PROGRAMS.items() if any("8500" in block for block in found)]
 BOTH = "docs/guide/from_layers.md"
-PEERS = ("docs/guide/coming_from.md", "docs/guide/engines.md")  # see test_page_peers.py
+# The programs of these are in pairs, by other libraries and by this one.
+PEERS = COMING, ENGINES = ("docs/guide/coming_from.md", "docs/guide/engines.md")
 ALONE = [page for page in PROGRAMS if page not in PEERS and (page not in ASK or page == BOTH)]
 
 
@@ -44,6 +53,38 @@ def test_the_programs_of(page, tmp_path, monkeypatch, translator, version, capsy
     out = capsys.readouterr().out
     for program, shown in SHOWN.findall((ROOT / page).read_text()):
         assert "8500" in program or shown in out
+
+
+def outputs(programs, capsys):
+    """What each program prints; they share their names."""
+    names, found = {}, []
+    for program in programs:
+        exec(program, names)
+        found.append(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.needs("torch", "transformers")
+def test_a_published_model_translates_as_in_transformers(tmp_path, monkeypatch, capsys):
+    """A small one with random weights, of one target language."""
+    vocabulary = write_published(tmp_path / "opus-mt-pt-en") / "vocab.json"
+    vocabulary.write_text(re.sub(">>|<<", "", vocabulary.read_text("utf-8")), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    theirs, ours = outputs(PROGRAMS[COMING][:2], capsys)
+    assert theirs == ours and len(ours) > 2
+
+
+@pytest.mark.needs("keras_hub")
+def test_a_language_model_goes_on_as_in_keras_hub(capsys):
+    assert outputs(PROGRAMS[COMING][2:], capsys) == ["(1, 6)\n"] * 2
+
+
+@pytest.mark.needs("ctranslate2")
+def test_an_export_for_ctranslate2_translates(translator, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    translator.export("models/ct2", format="ctranslate2")
+    (out,) = outputs(PROGRAMS[ENGINES], capsys)
+    assert out.strip()
 
 
 def printed(command, folder, timeout=60):

@@ -66,30 +66,6 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch
     check_same(whole, run)
 
 
-# The script, which gets a signal where any exception is swallowed, as in TensorFlow's conversions.
-WHILE_BUILDING = """
-import runpy, signal
-from keras_tfmr.layers import Decoder
-
-def build(self, *shapes):
-    try:
-        signal.raise_signal(signal.SIGTERM)
-    except BaseException:
-        pass
-    original(self, *shapes)
-
-original, Decoder.build = Decoder.build, build
-runpy.run_path("training/train_pt_en.py", run_name="__main__")
-"""
-
-
-def test_sigterm_while_the_model_is_built_ends_the_run_with_a_line(whole, tmp_path):
-    words = ("--config", whole / "config.json", "--output", tmp_path / "run", "--steps", 1)
-    stopped = start(*words, script=("-c", WHILE_BUILDING), KERAS_BACKEND="tensorflow")
-    said = finished(stopped, 128 + signal.SIGTERM)
-    assert said.endswith("Stopped. Run the same command to resume.\n") and "Traceback" not in said
-
-
 COMPILED_ONCE = {
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
