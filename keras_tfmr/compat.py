@@ -310,7 +310,7 @@ def unoptimized_functions():
         eager.function_call_options = before
 
 
-def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False, constant=True):
+def quantized_matmul(x, kernel, offset, greatest, unit_range, relu=False, constant=True):
     """The product of integers and the offset, as floats, in a graph: float32 `[rows, units]`.
 
     Private: the op `_QuantizedMatMul`, which exists in graphs only. `tf.raw_ops` lists no op whose
@@ -318,10 +318,10 @@ def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False, cons
 
     Args:
         x: quint8 `[rows, width]`.
-        kernel: qint8 `[width, units]`.
+        kernel: qint8 `[units, width]`.
         offset: float32 `[units]`, added to each row.
         greatest: The value of the integer 255 of `x`; 0 has the value 0.
-        column_range: float32 `[units]`, the value of the integer 127 of each column of `kernel`.
+        unit_range: float32 `[units]`, the value of the integer 127 of each unit.
         relu: Whether to take 0 for what is negative.
         constant: Whether kernel and offset are the same at every run. The op then keeps them as
             they were at the first.
@@ -330,13 +330,13 @@ def quantized_matmul(x, kernel, offset, greatest, column_range, relu=False, cons
 
     quantized, real = [tf.quint8, tf.qint8], tf.float32
     inputs = [x, kernel, offset, tf.constant(0.0), greatest]
-    inputs += [column_range, column_range]  # of both, the op takes the greater magnitude
+    inputs += [unit_range, unit_range]  # of both, the op takes the greater magnitude
     attributes = {
         "T1": tf.quint8, "T2": tf.qint8, "Tbias": real, "U": real, "Tout": real,
         "Tdevice_inputs": [*quantized, *[real] * 5], "Thost_inputs": [],
         "Tdevice_outputs": [real], "Thost_outputs": [],
         "fused_ops": [b"BiasAdd", *[b"Relu"] * relu, b"Dequantize"],
-        "input_quant_mode": b"SCALED", "output_quant_mode": b"SCALED",
+        "input_quant_mode": b"SCALED", "output_quant_mode": b"SCALED", "transpose_b": True,
     }  # fmt: skip
     attributes |= {"is_weight_const": constant, "is_bias_const": constant}
     attributes = {name: _attribute(value) for name, value in attributes.items()}

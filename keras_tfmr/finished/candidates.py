@@ -67,16 +67,16 @@ class Columns(Part):
         return multiplied
 
 
-class Int8Columns(Columns):
-    """Some columns of an `Int8Product`."""
+class Int8Columns(Part):
+    """Some units of an `Int8Product`, chosen in a run."""
+
+    def __init__(self, product):
+        super().__init__()
+        self.product = product
 
     def chosen(self, ids):
+        """As that of `Columns`."""
         product = self.product
-        kernel = tf.transpose(take(tf.convert_to_tensor(self.rows), ids))  # int8 [width, n]
-        offset = take(tf.convert_to_tensor(product.offset), ids)
-        column_range = take(tf.convert_to_tensor(product.column_range), ids)
-
-        def multiplied(x):
-            return product.sums(x, kernel, offset, column_range, constant=False)
-
-        return multiplied
+        held = map(tf.convert_to_tensor, (product.kernel, product.offset, product.unit_range))
+        units = [take(each, ids) for each in held]
+        return lambda x: product.sums(x, *units, constant=False)

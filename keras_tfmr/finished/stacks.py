@@ -1,5 +1,6 @@
 """Encoders, decoders, their layers and sublayers, finished: whole sequences, and one step."""
 
+import tensorflow as tf
 from keras import ops
 
 from keras_tfmr.compat import keras_mask
@@ -9,6 +10,7 @@ from keras_tfmr.finished.sublayers import (
     FinishedFeedForward,
     FinishedSelfAttention,
     Heads,
+    Shape,
 )
 from keras_tfmr.layers.cache import key_positions, new_positions, visible
 from keras_tfmr.layers.masking import any_key, causal_mask, mask_bias, merge_masks, zero_rows
@@ -65,15 +67,17 @@ class FinishedStack(Part):
             scores: Whether to return the scores too.
         """
         batch, length, _ = ops.shape(x)
-        shape = batch, length
         mask = keras_mask(x) if mask is None else mask
+        # A causal model's padding has logits, too, and scores are of all positions.
+        tokens = None if scores or self.causal else tokens_of(mask)
+        shape = Shape(batch, length, tokens)
         positions = ops.arange(length, dtype="int32")
         rotation, bias = rotation_and_bias(self.relative_positions, positions)
         padding = None if mask is None else ops.cast(mask, "bool")[:, None, None]
         earlier = causal_mask(length, length)[None, None] if self.causal else None
         may_attend = merge_masks([padding, earlier])
         bias, attends = mask_bias(may_attend, bias), any_key(may_attend)
-        x = self._first(x)
+        x = shape.packed(self._first(x))
         own, cross = [], []
         for i, layer in enumerate(self.layers):
             if layer.self_attention is not None:
@@ -126,10 +130,10 @@ class FinishedStack(Part):
         return centered(x) if self.centers else x
 
     def _last(self, x, shape):
-        """`[rows * length, d_model]` as `[rows, length, d_model]`, normalised."""
+        """`[tokens, d_model]` as `[rows, length, d_model]`, normalised."""
         if self.norm is not None:
             x = self.norm.scaled(x) if self.centers else self.norm(x)
-        return ops.reshape(x, (*shape, self.d_model))
+        return ops.reshape(shape.padded(x), (shape.rows, shape.length, self.d_model))
 
 
 class FinishedEncoder(FinishedStack):
@@ -180,10 +184,12 @@ class FinishedDecoder(FinishedStack):
         """
         mask = keras_mask(context) if context_mask is None else context_mask
         batch, length, width = ops.shape(context)
+        shape = Shape(batch, length, tokens_of(mask))
         mask = None if mask is None else ops.cast(mask, "bool")[:, None, None]
         attends, layers = any_key(mask), []
-        y = self.context_product(ops.reshape(ops.cast(context, "float32"), (-1, width)))
-        parts = ops.split(self.heads[0].cut(y, (batch, length)), 2 * len(self.heads), axis=1)
+        x = ops.reshape(ops.cast(context, "float32"), (-1, width))
+        y = self.heads[0].cut(self.context_product(shape.packed(x)), shape)
+        parts = ops.split(y, 2 * len(self.heads), axis=1)
         for heads, keys, values in zip(self.heads, parts[::2], parts[1::2], strict=True):
             layers.append([heads.keys(keys), zero_rows(values, attends)])
         return {"layers": layers} if mask is None else {"layers": layers, "bias": mask_bias(mask)}
@@ -213,12 +219,19 @@ class FinishedFeedForwardLayer(Part):
         return ops.reshape(self.sublayer.of_rows(rows), shape)
 
 
+def tokens_of(mask):
+    """The places that a mask bool `[batch, length]` has True at, int32 `[tokens]`; or None."""
+    if mask is None:
+        return None
+    return tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
+
+
 def step_shapes(x, num_beams):
-    """(rows, length) of tokens `[rows, length, d_model]`, and (examples, tokens of each)."""
+    """The `Shape` of tokens `[rows, length, d_model]`, and that of examples' queries."""
     if isinstance(x.shape[1], int):  # fewer operations where it is known
-        return (-1, x.shape[1]), (-1, num_beams * x.shape[1])
+        return Shape(-1, x.shape[1]), Shape(-1, num_beams * x.shape[1])
     rows, length, _ = ops.shape(x)
-    return (rows, length), (-1, num_beams * length)
+    return Shape(rows, length), Shape(-1, num_beams * length)
 
 
 def copied(layer, shape):

@@ -6,21 +6,47 @@ What the layers do in many small operations is done once, with their weights:
 - In a stack that ends in a norm, the mean is taken out of whatever is added to the residual, so
   that no norm needs to subtract it.
 
-Vectors are float32 `[rows * length, d_model]` between the sublayers, in all precisions. `shape` is
-(rows, length).
+Vectors are float32 `[rows * length, d_model]` between the sublayers, in all precisions, or
+`[tokens, d_model]` where padding is left out. `shape` is a `Shape`.
 """
 
 import math
+from typing import NamedTuple
 
 import tensorflow as tf
 from keras import ops
 
+from keras_tfmr.compat import take
 from keras_tfmr.finished.products import Norm, Part, centered, matrix, side_by_side
 from keras_tfmr.layers.cache import empty_cache, extended
 from keras_tfmr.layers.feed_forward import GatedFeedForward
 from keras_tfmr.layers.masking import biased_softmax, zero_rows
 from keras_tfmr.layers.relative_positions import rotated
 from keras_tfmr.layers.residual import PreNormResidual
+
+
+class Shape(NamedTuple):
+    """The positions that vectors are of.
+
+    Fields:
+        rows, length: The number of sequences, and of positions of each.
+        tokens: int32 `[tokens]`, the places of the positions that are no padding in `[rows *
+            length]`, ascending; None for all. Products then leave padding out.
+    """
+
+    rows: int | tf.Tensor
+    length: int | tf.Tensor
+    tokens: tf.Tensor | None = None
+
+    def packed(self, x):
+        """`[rows * length, width]` → `[tokens, width]`."""
+        return x if self.tokens is None else take(x, self.tokens)
+
+    def padded(self, x):
+        """`[tokens, width]` → `[rows * length, width]`, zero where there is padding."""
+        if self.tokens is None:
+            return x
+        return tf.scatter_nd(self.tokens[:, None], x, [self.rows * self.length, x.shape[-1]])
 
 
 class FinishedResidual(Part):
@@ -84,8 +110,9 @@ class Heads(Part):
         return kernel * self.scale, None if bias is None else bias * self.scale
 
     def cut(self, y, shape):
-        """`[rows * length, n * dim]` → `[rows, n, length, dim]`."""
-        rows, length = shape
+        """`[tokens, n * dim]` → `[rows, n, length, dim]`."""
+        rows, length, _ = shape
+        y = shape.padded(y)
         n = y.shape[-1] // self.dim  # heads of queries, keys and values side by side
         if isinstance(length, int) and length == 1:
             return ops.reshape(y, (-1, n, 1, self.dim))
@@ -98,13 +125,13 @@ class Heads(Part):
         return rotated(y if self.key_norm is None else self.key_norm(y) * self.scale, rotation)
 
     def attend(self, queries, keys, values, shape, bias, attends=None):
-        """`[rows * length, heads * dim]`, and the scores `[rows, heads, length, key]`.
+        """`[tokens, heads * dim]`, and the scores `[rows, heads, length, key]`.
 
         Args:
             bias: The output of `mask_bias`.
             attends: The output of `any_key`, if rows of neither scores nor values are zero already.
         """
-        rows, length = shape
+        rows, length, _ = shape
         if self.heads != self.kv_heads:  # the queries of a group are further rows of its keys
             (many, _, each, _), key = ops.shape(queries), ops.shape(keys)[2]
             group = self.heads // self.kv_heads
@@ -117,10 +144,10 @@ class Heads(Part):
             scores = biased_softmax(tf.matmul(queries, keys, transpose_b=True), bias)
             weights = scores = zero_rows(scores, attends)
         y = ops.matmul(ops.cast(weights, values.dtype), values)
-        if isinstance(length, int) and length == 1:
-            return ops.reshape(y, (-1, self.heads * self.dim)), scores
-        y = ops.transpose(ops.reshape(y, (rows, self.heads, length, self.dim)), (0, 2, 1, 3))
-        return ops.reshape(y, (-1, self.heads * self.dim)), scores
+        if not isinstance(length, int) or length > 1:
+            y = ops.reshape(y, (rows, self.heads, length, self.dim))
+            y = ops.transpose(y, (0, 2, 1, 3))
+        return shape.packed(ops.reshape(y, (-1, self.heads * self.dim))), scores
 
 
 class FinishedSelfAttention(Part):
@@ -183,7 +210,7 @@ class FinishedCrossAttention(Part):
         """The next `x`, and the scores.
 
         Args:
-            shape: (examples, queries of each).
+            shape: The `Shape` of the examples' queries.
             context: Keys and values.
             bias: The output of `mask_bias`.
         """
