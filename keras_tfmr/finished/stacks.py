@@ -1,6 +1,5 @@
 """Encoders, decoders, their layers and sublayers, finished: whole sequences, and one step."""
 
-import tensorflow as tf
 from keras import ops
 
 from keras_tfmr.compat import keras_mask
@@ -69,8 +68,7 @@ class FinishedStack(Part):
         batch, length, _ = ops.shape(x)
         mask = keras_mask(x) if mask is None else mask
         # A causal model's padding has logits, too, and scores are of all positions.
-        tokens = None if scores or self.causal else tokens_of(mask)
-        shape = Shape(batch, length, tokens)
+        shape = Shape.of_tokens(batch, length, None if scores or self.causal else mask)
         positions = ops.arange(length, dtype="int32")
         rotation, bias = rotation_and_bias(self.relative_positions, positions)
         padding = None if mask is None else ops.cast(mask, "bool")[:, None, None]
@@ -184,7 +182,7 @@ class FinishedDecoder(FinishedStack):
         """
         mask = keras_mask(context) if context_mask is None else context_mask
         batch, length, width = ops.shape(context)
-        shape = Shape(batch, length, tokens_of(mask))
+        shape = Shape.of_tokens(batch, length, mask)
         mask = None if mask is None else ops.cast(mask, "bool")[:, None, None]
         attends, layers = any_key(mask), []
         x = ops.reshape(ops.cast(context, "float32"), (-1, width))
@@ -217,13 +215,6 @@ class FinishedFeedForwardLayer(Part):
         shape = ops.shape(x)
         rows = ops.reshape(ops.cast(x, "float32"), (-1, shape[-1]))
         return ops.reshape(self.sublayer.of_rows(rows), shape)
-
-
-def tokens_of(mask):
-    """The places that a mask bool `[batch, length]` has True at, int32 `[tokens]`; or None."""
-    if mask is None:
-        return None
-    return tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
 
 
 def step_shapes(x, num_beams):

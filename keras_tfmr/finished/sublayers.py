@@ -30,13 +30,25 @@ class Shape(NamedTuple):
 
     Fields:
         rows, length: The number of sequences, and of positions of each.
-        tokens: int32 `[tokens]`, the places of the positions that are no padding in `[rows *
-            length]`, ascending; None for all. Products then leave padding out.
+        tokens: int32 `[tokens]`, the places in `[rows * length]` that are no padding, ascending;
+            None for all. Products then leave padding out.
+        places: int32 `[rows * length]`, the place of each position among the tokens, from 1 on; 0
+            for padding; None for all.
     """
 
     rows: int | tf.Tensor
     length: int | tf.Tensor
     tokens: tf.Tensor | None = None
+    places: tf.Tensor | None = None
+
+    @classmethod
+    def of_tokens(cls, rows, length, mask):
+        """The shape of the positions at which a mask bool `[rows, length]`, or None, is True."""
+        if mask is None:
+            return cls(rows, length)
+        mask = tf.reshape(ops.cast(mask, "int32"), [-1])
+        tokens = tf.cast(tf.where(mask)[:, 0], tf.int32)
+        return cls(rows, length, tokens, mask * tf.cumsum(mask))
 
     def packed(self, x):
         """`[rows * length, width]` → `[tokens, width]`."""
@@ -44,9 +56,10 @@ class Shape(NamedTuple):
 
     def padded(self, x):
         """`[tokens, width]` → `[rows * length, width]`, zero where there is padding."""
-        if self.tokens is None:
+        if self.places is None:
             return x
-        return tf.scatter_nd(self.tokens[:, None], x, [self.rows * self.length, x.shape[-1]])
+        # A gather takes a third of the time of a scatter.
+        return take(tf.pad(x, [[1, 0], [0, 0]]), self.places)
 
 
 class FinishedResidual(Part):
@@ -111,7 +124,7 @@ class Heads(Part):
 
     def cut(self, y, shape):
         """`[tokens, n * dim]` → `[rows, n, length, dim]`."""
-        rows, length, _ = shape
+        rows, length = shape.rows, shape.length
         y = shape.padded(y)
         n = y.shape[-1] // self.dim  # heads of queries, keys and values side by side
         if isinstance(length, int) and length == 1:
@@ -131,7 +144,7 @@ class Heads(Part):
             bias: The output of `mask_bias`.
             attends: The output of `any_key`, if rows of neither scores nor values are zero already.
         """
-        rows, length, _ = shape
+        rows, length = shape.rows, shape.length
         if self.heads != self.kv_heads:  # the queries of a group are further rows of its keys
             (many, _, each, _), key = ops.shape(queries), ops.shape(keys)[2]
             group = self.heads // self.kv_heads
