@@ -182,12 +182,17 @@ def about(*packages):
 
 
 def processor():
-    """The processor's name."""
+    """The processor's name, and by which instructions it multiplies integers, if it says so."""
+    name, flags = platform.processor() or platform.machine(), []
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
-                return line.split(":")[1].strip()
-    return platform.processor() or platform.machine()
+                name = line.split(":")[1].strip()
+            elif line.startswith("flags"):
+                flags = line.split()
+    known = {"amx_int8": "AMX", "avx512_vnni": "VNNI", "avx_vnni": "VNNI", "avx2": "AVX2"}
+    widest = [text for flag, text in known.items() if flag in flags]
+    return f"{name} with {widest[0]}" if widest else name
 
 
 def table(header, rows):
