@@ -50,7 +50,6 @@ def beam_search(step, state, constraints, examples, limits, num_certain):
     columns = np.arange(config.max_length, dtype="int32")
     penalties = constraints.penalty(np.arange(1 + config.max_length, dtype="int32"))
     worst_certain = num_certain - 1  # its place
-    is_first = np.arange(2 * num_beams) == 0
 
     def unfinished(beams):
         """Whether an unfinished hypothesis could still get among the `num_certain` best.
@@ -66,25 +65,14 @@ def beam_search(step, state, constraints, examples, limits, num_certain):
         limits, next_position = beams.limits, position + 1
         place = constraints.place(position, limits)
         length = constraints.place(next_position, limits)
-        tokens = ops.reshape(beams.tokens, (-1,))  # [batch * beams]
-        values, normaliser, state = step.unnormalised(tokens, state)  # [batch * beams, vocab]
-        values = constraints.constrain(values, place, beams.pending, limits)
-        so_far = beams.log_probs - ops.reshape(normaliser, (-1, num_beams))
-
-        # 2 * beams candidates, so that a full beam survives even if the best ones all end here.
-        # The parents are rows of `state`.
-        totals, parents, tokens = top_sums(so_far, values, 2 * num_beams, rows)
+        totals, parents, tokens, state = _candidates(
+            step, state, constraints, beams, position, place, rows
+        )
         if constraints.has_prompt:  # examples begin, and so end, at different positions
-            penalty = take(penalties, ops.clip(length, 0, config.max_length))
+            penalty = take(penalties, ops.clip(length, 0, config.max_length))[:, None]
+            place = place[:, None, None]
         else:
             penalty = take(penalties, length)
-        if constraints.has_prompt:  # within it, beam 0 alone goes on, with its next token
-            within, place, penalty = place[:, None] < 0, place[:, None, None], penalty[:, None]
-            alone = ops.where(is_first, beams.log_probs[:, :1], -np.inf)
-            totals = ops.where(within, alone, totals)
-            parents = ops.where(within, rows * num_beams, parents)
-            given = constraints.of_prompt(position, limits)[:, None]
-            tokens = ops.where(within, given, tokens)
         ids = _take(beams.ids, parents)  # [batch, 2 * beams, length]
         ids = ops.where(ops.equal(columns, place), tokens[:, :, None], ids)
         ended = constraints.ends(tokens, length, limits)  # [batch, 2 * beams]
@@ -138,6 +126,36 @@ def _first(examples, limits, best_penalty, config):
         finished_log_probs=scores,
         finished_scores=scores,
     )
+
+
+def _candidates(step, state, constraints, beams, position, place, rows):
+    """The 2 * beams most probable continuations of each example, best first.
+
+    So many that a full beam survives even if the best ones all end here.
+
+    Args:
+        step, state, constraints: As for `beam_search`.
+        beams: The `Beams` before this token.
+        position, rows: As for `extend`.
+        place: That of the token, of `Constraints.place`.
+
+    Returns:
+        float32 `[batch, 2 * beams]` log-probabilities; int32 of this shape each, the hypotheses
+        that are continued, rows of `state`, and the tokens; and the next state.
+    """
+    num_beams, limits = beams.tokens.shape[1], beams.limits
+    tokens = ops.reshape(beams.tokens, (-1,))  # [batch * beams]
+    values, normaliser, state = step.unnormalised(tokens, state)  # [batch * beams, vocab]
+    values = constraints.constrain(values, place, beams.pending, limits)
+    so_far = beams.log_probs - ops.reshape(normaliser, (-1, num_beams))
+    totals, parents, tokens = top_sums(so_far, values, 2 * num_beams, rows)
+    if constraints.has_prompt:  # within it, beam 0 alone goes on, with its next token
+        within, is_first = place[:, None] < 0, np.arange(2 * num_beams) == 0
+        alone = ops.where(is_first, beams.log_probs[:, :1], -np.inf)
+        totals = ops.where(within, alone, totals)
+        parents = ops.where(within, rows * num_beams, parents)
+        tokens = ops.where(within, constraints.of_prompt(position, limits)[:, None], tokens)
+    return totals, parents, tokens, state
 
 
 def _with_finished(beams, ids, totals, ended, penalty, rows):

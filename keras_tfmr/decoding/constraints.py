@@ -67,17 +67,11 @@ class Constraints:
         self.has_prefix, self.has_prompt = examples.prefix is not None, examples.prompt is not None
         self.bits = 2 ** np.arange(len(self.slot_ids), dtype="int32")
         self.greatest = max(*self.banned_ids, *self.eos_ids, *self.slot_ids)
-        asked = {
-            "bos_ids": _checks.known(examples.bos_ids),
-            "eos_id": _checks.known(examples.eos_id),
-            "banned_ids": _checks.known(examples.banned_ids),
-            "slot_ids": _checks.known(examples.slot_ids),
-            "prefix": _checks.known(examples.prefix),
-            "prompt": _checks.known(examples.prompt),
-        }
-        self.asked = {  # the greatest id of each argument, where it is known
-            name: ids.max() for name, ids in asked.items() if ids is not None and ids.size
-        }
+        self.asked = {}  # the greatest id of each argument, where it is known
+        for name in ("bos_ids", "eos_id", "banned_ids", "slot_ids", "prefix", "prompt"):
+            ids = _checks.known(getattr(examples, name))
+            if ids is not None and ids.size:
+                self.asked[name] = ids.max()
 
     def check_ids(self, vocab):
         """A ValueError if an id is not in a vocabulary of this size."""

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from keras_tfmr import _checks
-from keras_tfmr._checks import instance
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding.beams import beam_search
 from keras_tfmr.decoding.constraints import Constraints, limits_of
@@ -77,8 +76,8 @@ def search(
     [[[1, 0, 0, 0]]]
     """
     step = step if isinstance(step, DecodingStep) else FunctionStep(step)
-    instance("config", config, DecodingConfig)
-    instance("examples", examples, Examples)
+    _checks.instance("config", config, DecodingConfig)
+    _checks.instance("examples", examples, Examples)
     room = _checks.known(step.max_length)  # None for any number, and for one known in a run only
     if room is not None and room < config.max_length:
         raise ValueError(

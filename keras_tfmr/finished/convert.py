@@ -53,36 +53,9 @@ class Conversion(NamedTuple):
     finish: Callable
 
 
-def stack(finished_class, *sublayers):
-    """A function that finishes a stack whose layers have these sublayers."""
-
-    def finish(kind, layer, calls):
-        each = [{name: getattr(one, name) for name in sublayers} for one in layer.layers]
-        return finished_class(
-            kind, layer, each, layer.d_model, layer.norm, layer.relative_positions
-        )
-
-    return finish
-
-
-def one_layer(finished_class, *sublayers):
-    """A function that finishes a layer that has these sublayers."""
-
-    def finish(kind, layer, calls):
-        each = {name: getattr(layer, name) for name in sublayers}
-        return finished_class(kind, layer, [each], layer.d_model)
-
-    return finish
-
-
-def one_sublayer(finished_class, name):
-    """A function that finishes an attention sublayer that stands alone."""
-
-    def finish(kind, layer, calls):
-        width = layer.attention.output_dense.units
-        return finished_class(kind, layer, [{name: layer}], width)
-
-    return finish
+def of_layer(finished_class):
+    """A function that finishes a layer, however it is called."""
+    return lambda kind, layer, calls: finished_class(kind, layer)
 
 
 def embedding(kind, layer, calls):
@@ -91,44 +64,27 @@ def embedding(kind, layer, calls):
     return FinishedEmbedding(kind, layer, embeds=not all(reverse), reverse=any(reverse))
 
 
-ENCODES, DECODES = ("self_attention", "feed_forward"), ("self_attention", "cross_attention")
 OF_ONE, OF_TWO = ("x", "mask"), ("x", "context", "mask", "context_mask")
+ENCODES, DECODES = of_layer(FinishedEncoder), of_layer(FinishedDecoder)
+OF_ATTENTION = OF_SUBLAYERS | OF_HEADS
+DECODES_ALONE = of_layer(FinishedCausalDecoder)
+FEED_FORWARD = Conversion(
+    OF_SUBLAYERS | OF_FEED_FORWARD, ("x",), of_layer(FinishedFeedForwardLayer)
+)
 CONVERSIONS = {
-    layers.Encoder: Conversion(OF_STACKS, OF_ONE, stack(FinishedEncoder, *ENCODES)),
-    layers.EncoderLayer: Conversion(OF_BLOCKS, OF_ONE, one_layer(FinishedEncoder, *ENCODES)),
-    layers.GlobalSelfAttention: Conversion(
-        OF_SUBLAYERS | OF_HEADS, OF_ONE, one_sublayer(FinishedEncoder, "self_attention")
-    ),
-    layers.CausalDecoder: Conversion(OF_STACKS, OF_ONE, stack(FinishedCausalDecoder, *ENCODES)),
-    layers.CausalDecoderLayer: Conversion(
-        OF_BLOCKS, OF_ONE, one_layer(FinishedCausalDecoder, *ENCODES)
-    ),
-    layers.CausalSelfAttention: Conversion(
-        OF_SUBLAYERS | OF_HEADS, OF_ONE, one_sublayer(FinishedCausalDecoder, "self_attention")
-    ),
-    layers.Decoder: Conversion(OF_STACKS, OF_TWO, stack(FinishedDecoder, *DECODES, "feed_forward")),
-    layers.DecoderLayer: Conversion(
-        OF_BLOCKS, OF_TWO, one_layer(FinishedDecoder, *DECODES, "feed_forward")
-    ),
-    layers.CrossAttention: Conversion(
-        OF_SUBLAYERS | OF_HEADS,
-        ("x", "context", "context_mask"),
-        one_sublayer(FinishedDecoder, "cross_attention"),
-    ),
-    layers.FeedForward: Conversion(
-        OF_SUBLAYERS | OF_FEED_FORWARD,
-        ("x",),
-        lambda kind, layer, calls: FinishedFeedForwardLayer(kind, layer),
-    ),
-    layers.GatedFeedForward: Conversion(
-        OF_SUBLAYERS | OF_FEED_FORWARD,
-        ("x",),
-        lambda kind, layer, calls: FinishedFeedForwardLayer(kind, layer),
-    ),
+    layers.Encoder: Conversion(OF_STACKS, OF_ONE, ENCODES),
+    layers.EncoderLayer: Conversion(OF_BLOCKS, OF_ONE, ENCODES),
+    layers.GlobalSelfAttention: Conversion(OF_ATTENTION, OF_ONE, ENCODES),
+    layers.CausalDecoder: Conversion(OF_STACKS, OF_ONE, DECODES_ALONE),
+    layers.CausalDecoderLayer: Conversion(OF_BLOCKS, OF_ONE, DECODES_ALONE),
+    layers.CausalSelfAttention: Conversion(OF_ATTENTION, OF_ONE, DECODES_ALONE),
+    layers.Decoder: Conversion(OF_STACKS, OF_TWO, DECODES),
+    layers.DecoderLayer: Conversion(OF_BLOCKS, OF_TWO, DECODES),
+    layers.CrossAttention: Conversion(OF_ATTENTION, ("x", "context", "context_mask"), DECODES),
+    layers.FeedForward: FEED_FORWARD,
+    layers.GatedFeedForward: FEED_FORWARD,
     layers.PositionalEmbedding: Conversion(OF_EMBEDDINGS, ("inputs", "reverse"), embedding),
-    layers.LMHead: Conversion(
-        OF_PROJECTIONS | {"units"}, ("x",), lambda kind, layer, calls: FinishedHead(kind, layer)
-    ),
+    layers.LMHead: Conversion(OF_PROJECTIONS | {"units"}, ("x",), of_layer(FinishedHead)),
 }
 
 

@@ -68,8 +68,6 @@ def share_of_int8(model):
 class ObservedProduct(Product):
     """A `Product` that notes the range of its inputs in `ranges`."""
 
-    position_wise = True
-
     def __init__(self, ranges, place, *args):
         super().__init__(place, *args)
         self.note = functools.partial(widen, ranges, place)
@@ -98,8 +96,6 @@ class Int8Product(Part):
     Call arguments:
         x: Tensor `[rows, width]`.
     """
-
-    position_wise = True
 
     def __init__(self, place, kernel, bias, then, input_range):
         super().__init__()
@@ -157,8 +153,6 @@ class Int8Product(Part):
 
 class Int8Table(Part):
     """Like `Table`, in int8 with one scale for each vector."""
-
-    position_wise = True
 
     def __init__(self, vectors):
         super().__init__()

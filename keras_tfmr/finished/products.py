@@ -36,8 +36,6 @@ def exact(dtype):
 class Part(keras.layers.Layer):
     """The base of finished layers and of what is in them: built when made, and never trained."""
 
-    position_wise = True
-
     def __init__(self, name=None):
         super().__init__(name=name, dtype="float32", autocast=False, trainable=False)
         self.supports_masking = True
@@ -66,8 +64,6 @@ class Product(Part):
         x: Tensor `[rows, width]`.
     """
 
-    position_wise = True
-
     def __init__(self, place, kernel, bias, then=None, float32_sum=False, *, dtype="float32"):
         super().__init__()
         self.then = then
@@ -95,8 +91,6 @@ class Table(Part):
         float32 tensor `[..., width]`.
     """
 
-    position_wise = True
-
     def __init__(self, vectors, *, dtype="float32"):
         super().__init__()
         self.vectors = self.hold(vectors, dtype)
@@ -112,8 +106,6 @@ class Norm(Part):
         layer: A `LayerNormalization` or `RMSNormalization`.
         folded: Whether gain and offset are part of the products that follow.
     """
-
-    position_wise = True
 
     def __init__(self, layer, folded=False):
         super().__init__()

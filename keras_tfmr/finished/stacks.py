@@ -11,9 +11,12 @@ from keras_tfmr.finished.sublayers import (
     Heads,
     Shape,
 )
-from keras_tfmr.layers.cache import key_positions, new_positions, visible
+from keras_tfmr.layers import CrossAttention, DecoderLayer
+from keras_tfmr.layers.attention_sublayers import SelfAttention
+from keras_tfmr.layers.block import Stack
+from keras_tfmr.layers.cache import visible
 from keras_tfmr.layers.masking import any_key, causal_mask, mask_bias, merge_masks, zero_rows
-from keras_tfmr.layers.relative_positions import rotation_and_bias
+from keras_tfmr.layers.relative_positions import rotation_and_bias, rotation_and_bias_after
 
 
 class FinishedLayer(Part):
@@ -30,30 +33,48 @@ class FinishedLayer(Part):
             self.feed_forward = FinishedFeedForward(kind, feed_forward, centers)
 
 
+def sublayers_of(layer):
+    """The sublayers of each layer of a stack, by the names of `FinishedLayer`'s arguments.
+
+    Or those of one layer, or an attention sublayer itself.
+    """
+    if isinstance(layer, Stack):
+        return [sublayers for each in layer.layers for sublayers in sublayers_of(each)]
+    if isinstance(layer, CrossAttention):
+        return [{"cross_attention": layer}]
+    if isinstance(layer, SelfAttention):
+        return [{"self_attention": layer}]
+    found = {"self_attention": layer.self_attention, "feed_forward": layer.feed_forward}
+    if isinstance(layer, DecoderLayer):
+        found["cross_attention"] = layer.cross_attention
+    return [found]
+
+
 class FinishedStack(Part):
     """The base of finished encoders and decoders, of any number of layers.
 
     Args:
         kind: The `Kind`.
-        layer: A stack, a layer or a sublayer of a model.
-        sublayers: For each layer of it, its sublayers by the names of `FinishedLayer`'s arguments.
-        d_model: Width of input and output.
-        norm: The last norm, or None.
-        relative_positions: The relative positions of self-attention, or None.
+        layer: A stack, a layer or an attention sublayer of a model.
     """
 
     causal = False
 
-    def __init__(self, kind, layer, sublayers, d_model, norm=None, relative_positions=None):
+    def __init__(self, kind, layer):
         super().__init__(layer.name)
         self.attention_scores = layer.attention_scores  # a sublayer has fewer than its class here
-        self.d_model = d_model
-        self.norm = None if norm is None else Norm(norm)
-        self.centers = norm is not None and self.norm.layer_norm
+        self.norm = self.relative_positions = None
+        if isinstance(layer, Stack) and layer.norm is not None:
+            self.norm = Norm(layer.norm)
+        if isinstance(layer, Stack) and layer.relative_positions is not None:
+            self.relative_positions = copied(layer.relative_positions, (None,))
+        sublayers = sublayers_of(layer)
+        self.d_model = next(iter(sublayers[0].values())).attention.output_dense.units
+        self.centers = self.norm is not None and self.norm.layer_norm
         self.layers = [FinishedLayer(kind, self.centers, **each) for each in sublayers]
-        self.relative_positions = None
-        if relative_positions is not None:
-            self.relative_positions = copied(relative_positions, (None,))
+
+    def call(self, x, mask=None, return_attention_scores=False):
+        return self.whole(x, mask, scores=return_attention_scores)
 
     def whole(self, x, mask, context=None, any_context=None, scores=False):
         """All positions at once, as the `call` of the layer that this was made from.
@@ -99,10 +120,10 @@ class FinishedStack(Part):
         shape, of_example = step_shapes(x, num_beams)
         length = shape[1]
         rotation = bias = None
-        if self.relative_positions is not None:
-            queries, keys = new_positions(index, length), key_positions(caches[0], length)
-            rotation, bias = rotation_and_bias(self.relative_positions, queries, keys)
         if caches:  # of the layers with self-attention
+            rotation, bias = rotation_and_bias_after(
+                self.relative_positions, caches[0], index, length
+            )
             bias = mask_bias(visible(caches[0], length), bias)
         x = self._first(x)
         new_caches, caches = [], list(caches)
@@ -139,18 +160,12 @@ class FinishedEncoder(FinishedStack):
 
     attention_scores = ("encoder",)
 
-    def call(self, x, mask=None, return_attention_scores=False):
-        return self.whole(x, mask, scores=return_attention_scores)
-
 
 class FinishedCausalDecoder(FinishedStack):
     """The finished form of a `CausalDecoder`, `CausalDecoderLayer` or `CausalSelfAttention`."""
 
     attention_scores = ("decoder",)
     causal = True
-
-    def call(self, x, mask=None, return_attention_scores=False):
-        return self.whole(x, mask, scores=return_attention_scores)
 
     def step(self, x, cache, index):
         return self.further(x, cache, index)
@@ -165,9 +180,9 @@ class FinishedDecoder(FinishedStack):
     attention_scores = ("decoder", "cross")
     causal = True
 
-    def __init__(self, kind, layer, sublayers, *args):
-        super().__init__(kind, layer, sublayers, *args)
-        attentions = [each["cross_attention"].attention for each in sublayers]
+    def __init__(self, kind, layer):
+        super().__init__(kind, layer)
+        attentions = [each["cross_attention"].attention for each in sublayers_of(layer)]
         self.heads = [Heads(attention) for attention in attentions]
         matrices = []
         for heads, attention in zip(self.heads, attentions, strict=True):

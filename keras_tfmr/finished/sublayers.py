@@ -19,6 +19,7 @@ from keras import ops
 from keras_tfmr.compat import take
 from keras_tfmr.finished.products import Norm, Part, centered, matrix, side_by_side
 from keras_tfmr.layers.cache import empty_cache, extended
+from keras_tfmr.layers.dot_product import grouped_matmul
 from keras_tfmr.layers.feed_forward import GatedFeedForward
 from keras_tfmr.layers.masking import biased_softmax, zero_rows
 from keras_tfmr.layers.relative_positions import rotated
@@ -145,18 +146,12 @@ class Heads(Part):
             attends: The output of `any_key`, if rows of neither scores nor values are zero already.
         """
         rows, length = shape.rows, shape.length
-        if self.heads != self.kv_heads:  # the queries of a group are further rows of its keys
-            (many, _, each, _), key = ops.shape(queries), ops.shape(keys)[2]
-            group = self.heads // self.kv_heads
-            queries = ops.reshape(queries, (many, self.kv_heads, each * group, self.dim))
-            scores = tf.matmul(queries, keys, transpose_b=True)
-            scores = biased_softmax(ops.reshape(scores, (many, self.heads, each, key)), bias)
-            scores = zero_rows(scores, attends)
-            weights = ops.reshape(scores, (many, self.kv_heads, each * group, key))
+        if self.heads == self.kv_heads:
+            scores = tf.matmul(queries, keys, transpose_b=True)  # an operation less
         else:
-            scores = biased_softmax(tf.matmul(queries, keys, transpose_b=True), bias)
-            weights = scores = zero_rows(scores, attends)
-        y = ops.matmul(ops.cast(weights, values.dtype), values)
+            scores = grouped_matmul(queries, ops.transpose(keys, (0, 1, 3, 2)))
+        scores = zero_rows(biased_softmax(scores, bias), attends)
+        y = grouped_matmul(ops.cast(scores, values.dtype), values)
         if not isinstance(length, int) or length > 1:
             y = ops.reshape(y, (rows, self.heads, length, self.dim))
             y = ops.transpose(y, (0, 2, 1, 3))

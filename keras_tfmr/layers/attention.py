@@ -128,7 +128,7 @@ class MultiHeadAttention(TransformerLayer):
         if self.query_norm is not None:
             self.query_norm.build((None, None, None, self.key_dim))
             self.key_norm.build((None, None, None, self.key_dim))
-        self.output_dense.units = self.compute_output_shape(query_shape)[-1]
+        self.output_dense.units = self.output_width or query_shape[-1]
         self.output_dense.build((*query_shape[:-1], self.num_heads * self.value_dim))
 
     def call(
@@ -316,11 +316,6 @@ class MultiHeadAttention(TransformerLayer):
                 mask = _checks.mask(name, mask, batch=batch, key=key)
                 masks.append(mask[:, None, None])
         return masks
-
-    def compute_output_shape(
-        self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None
-    ) -> Any:
-        return (*query_shape[:-1], self.output_width or query_shape[-1])
 
     def get_config(self) -> dict[str, Any]:
         return {

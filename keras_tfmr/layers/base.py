@@ -8,8 +8,8 @@ from keras_tfmr import _checks
 from keras_tfmr.compat import flatten_layers, layers_inside
 from keras_tfmr.config import Shape
 from keras_tfmr.layers.dense import Dense
-from keras_tfmr.layers.inside import change_inside, changes_inside
 from keras_tfmr.layers.options import KerasOptions, LayerOptions, WeightOptions
+from keras_tfmr.layers.saved_changes import change_inside, changes_inside
 
 
 class MaskingLayer(keras.layers.Layer):
@@ -20,9 +20,15 @@ class MaskingLayer(keras.layers.Layer):
         self.supports_masking = True
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # Traces the call, which checks inputs, and knows dtypes and scores; Keras would take
-        # `compute_output_shape` and the compute dtype.
+        # Traces the call, which checks inputs, and knows shapes, dtypes and scores; Keras would
+        # take `compute_output_shape` and the compute dtype.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def compute_output_shape(self, *shapes: Shape) -> Any:
+        if not self.built:
+            self.build(*shapes)
+        inputs = [keras.KerasTensor(shape, self.compute_dtype) for shape in shapes]
+        return keras.tree.map_structure(lambda x: x.shape, self.compute_output_spec(*inputs))
 
     def part_options(self) -> dict[str, Any]:
         """The options that this layer hands on to every layer inside it."""
@@ -105,9 +111,6 @@ class TransformerLayer(MaskingLayer):
         values the best place; KerasHub's `Backbone.enable_lora` has the same default.
         """
         enable_lora(self, rank, lora_alpha)
-
-    def compute_output_shape(self, x_shape: Shape, context_shape: Shape | None = None) -> Any:
-        return x_shape
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "use_bias": self.use_bias, **self.weight_options}

@@ -10,7 +10,6 @@ from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, GlobalSelfAttention
 from keras_tfmr.layers.base import TransformerLayer, optional_layer, serialize
-from keras_tfmr.layers.cache import Cache, key_positions, new_positions
 from keras_tfmr.layers.dropout import Dropout
 from keras_tfmr.layers.feed_forward import FeedForward, GatedFeedForward, activation_name
 from keras_tfmr.layers.normalization import norm_like
@@ -166,16 +165,6 @@ class Stack(Block):
         """`rotation` and `position_bias` of the layers, for `x` `[batch, length, d_model]`."""
         positions = ops.arange(ops.shape(x)[1], dtype="int32")
         return rotation_and_bias(self.relative_positions, positions)
-
-    def relations_of_step(
-        self, x: Tensor, cache: Cache, index: Tensor
-    ) -> tuple[Nested, Tensor | None]:
-        """Like `relations`, for tokens `x` `[rows, length, d_model]` after `index` others."""
-        if self.relative_positions is None:
-            return None, None
-        length = ops.shape(x)[1]
-        queries, keys = new_positions(index, length), key_positions(cache, length)
-        return rotation_and_bias(self.relative_positions, queries, keys)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -3,6 +3,7 @@
 from typing import Any, Unpack
 
 import keras
+from keras import ops
 
 from keras_tfmr.compat import keras_mask
 from keras_tfmr.config import Nested, Shape, Tensor
@@ -10,6 +11,7 @@ from keras_tfmr.layers.attention_sublayers import CausalSelfAttention, CrossAtte
 from keras_tfmr.layers.block import Block, SelfAttentionLayer, SelfAttentionStack, Stack
 from keras_tfmr.layers.cache import Cache
 from keras_tfmr.layers.options import BlockOptions
+from keras_tfmr.layers.relative_positions import rotation_and_bias_after
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -234,7 +236,9 @@ class CausalDecoder(SelfAttentionStack):
 
     def step(self, x: Tensor, cache: list[Cache], index: Tensor) -> tuple[Tensor, list[Cache]]:
         """The output of `call` for further tokens: see `CausalSelfAttention.step`."""
-        rotation, position_bias = self.relations_of_step(x, cache[0], index)
+        rotation, position_bias = rotation_and_bias_after(
+            self.relative_positions, cache[0], index, ops.shape(x)[1]
+        )
         caches = []
         for layer, earlier in zip(self.layers, cache, strict=True):
             x, now = layer.step(x, earlier, index, position_bias=position_bias, rotation=rotation)
@@ -330,7 +334,9 @@ class Decoder(Stack):
         num_beams: int = 1,
     ) -> tuple[Tensor, list[Cache]]:  # fmt: skip
         """The output of `call` for further tokens: see the steps of the attention sublayers."""
-        rotation, position_bias = self.relations_of_step(x, cache[0], index)
+        rotation, position_bias = rotation_and_bias_after(
+            self.relative_positions, cache[0], index, ops.shape(x)[1]
+        )
         caches = []
         for layer, earlier, read in zip(self.layers, cache, context, strict=True):
             x, now = layer.step(

@@ -13,7 +13,7 @@ from keras_tfmr.layers.base import MaskingLayer, serialize
 from keras_tfmr.layers.cache import new_positions
 from keras_tfmr.layers.normalization import norm_like
 from keras_tfmr.layers.options import KerasOptions
-from keras_tfmr.layers.positions import LearnedPositions, SinusoidalPositions
+from keras_tfmr.layers.positions import SinusoidalPositions
 
 
 class Embedding(MaskingLayer):
@@ -49,11 +49,6 @@ class Embedding(MaskingLayer):
         """`x` `[batch, length, d_model]` plus these vectors, normalised."""
         x = x + ops.cast(vectors, x.dtype)
         return x if self.norm is None else self.norm(x)
-
-    def check_length(self, length: Any) -> None:
-        """Raises a ValueError if fewer positions are learned, where both are known."""
-        if isinstance(self.positions, LearnedPositions):
-            self.positions.check_length(length)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -168,11 +163,6 @@ class PositionalEmbedding(Embedding):
             logits = logits + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (batch, length, self.vocab_size))
 
-    def compute_output_shape(self, inputs_shape: Shape) -> Any:
-        if len(inputs_shape) == 3:  # vectors, in reverse
-            return (*inputs_shape[:-1], self.vocab_size)
-        return (*inputs_shape, self.d_model)
-
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         if len(inputs.shape) == 3 or not self.mask_zero:  # vectors, in reverse
             return previous_mask
@@ -231,9 +221,6 @@ class AddPositions(Embedding):
         """`x` `[batch, length, d_model]` in the compute dtype."""
         _checks.shaped("x", x, batch=None, length=None, d_model=self.d_model)
         return ops.cast(x, self.compute_dtype)
-
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return x_shape
 
 
 def vectors_at(vectors, index, inputs):

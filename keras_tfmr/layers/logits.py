@@ -49,8 +49,5 @@ class LMHead(TransformerLayer):
     def call(self, x: Tensor) -> Nested:
         return ops.cast(self.dense(x), "float32")
 
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return (*x_shape[:-1], self.units)
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units}

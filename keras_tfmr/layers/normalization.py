@@ -85,9 +85,6 @@ class LayerNormalization(MaskingLayer):
 
         return unit * gamma + beta, gradient
 
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return x_shape
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "epsilon": self.epsilon, "axis": self.axis}
 

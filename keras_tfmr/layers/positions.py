@@ -121,9 +121,6 @@ class SinusoidalPositions(MaskingLayer):
         table = ops.reshape(table, (-1, 2 * angles.shape[-1]))
         return table[:, : self.d_model]  # [length, d_model]
 
-    def compute_output_shape(self, positions_shape: Shape) -> Any:
-        return (positions_shape[0], self.d_model)
-
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
@@ -191,12 +188,9 @@ class LearnedPositions(MaskingLayer):
                 f"Received: a sequence of length {length}"
             )
 
-    def compute_output_shape(self, positions_shape: Shape) -> Any:
-        self.check_length(positions_shape[0])
-        return (positions_shape[0], self.d_model)
-
     def compute_output_spec(self, positions: Tensor) -> Any:
-        return keras.KerasTensor(self.compute_output_shape(positions.shape), self.compute_dtype)
+        self.check_length(positions.shape[0])
+        return keras.KerasTensor((positions.shape[0], self.d_model), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_length": self.max_length, "d_model": self.d_model}
@@ -220,6 +214,3 @@ class NoPositions(MaskingLayer):
 
     def call(self, positions: Tensor) -> Nested:
         return ops.zeros((ops.shape(as_positions("positions", positions))[0], 1), "float32")
-
-    def compute_output_shape(self, positions_shape: Shape) -> Any:
-        return (positions_shape[0], 1)

@@ -10,6 +10,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers.base import MaskingLayer
+from keras_tfmr.layers.cache import key_positions, new_positions
 from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.layers.positions import MAX_WAVELENGTH, Angles, as_positions
 
@@ -60,10 +61,6 @@ class RotaryPositions(MaskingLayer):
         angles = self._angles(positions)  # [length, key_dim / 2]
         return ops.cos(angles), ops.sin(angles)
 
-    def compute_output_shape(self, positions_shape: Shape) -> Any:
-        shape = (positions_shape[0], self.key_dim // 2)
-        return shape, shape
-
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
@@ -85,6 +82,14 @@ def rotation_and_bias(relative_positions, queries, keys=None):
     if isinstance(relative_positions, RotaryPositions):
         return relative_positions(queries), None
     return None, relative_positions(queries, keys)
+
+
+def rotation_and_bias_after(relative_positions, cache, index, length):
+    """As `rotation_and_bias`, for `length` tokens after the `index` tokens of a cache."""
+    if relative_positions is None:
+        return None, None
+    queries, keys = new_positions(index, length), key_positions(cache, length)
+    return rotation_and_bias(relative_positions, queries, keys)
 
 
 def rotated(x, rotation):
@@ -123,12 +128,6 @@ class PositionBias(MaskingLayer):
     def bias(self, distances: Tensor) -> Tensor:
         """The bias float32 `[1, heads, query, key]` of distances (query minus key)."""
         raise NotImplementedError
-
-    def compute_output_shape(
-        self, query_positions_shape: Shape, key_positions_shape: Shape | None = None
-    ) -> Any:
-        keys_shape = key_positions_shape or query_positions_shape
-        return (1, self.num_heads, query_positions_shape[0], keys_shape[0])
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "num_heads": self.num_heads}

@@ -41,9 +41,6 @@ class Residual(MaskingLayer):
         """The dropout of `y`; without a call of the layer, which costs time, if there is none."""
         return y if training is False else self.dropout(y, training=training)
 
-    def compute_output_shape(self, x_shape: Shape, y_shape: Shape | None = None) -> Any:
-        return x_shape
-
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),

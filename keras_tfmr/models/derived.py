@@ -9,7 +9,7 @@ from keras import tree
 
 from keras_tfmr import _checks
 from keras_tfmr.layers import MultiHeadAttention
-from keras_tfmr.models.explain import AttentionScores, with_scores
+from keras_tfmr.models.explain import with_scores
 from keras_tfmr.models.graph import (
     calls_of,
     calls_that_depend_on,
@@ -18,7 +18,7 @@ from keras_tfmr.models.graph import (
     tensors_in,
 )
 from keras_tfmr.models.position_wise import NoStepError, is_ours
-from keras_tfmr.models.probe import BEAMS, LookAheadError, compare
+from keras_tfmr.models.step_check import BEAMS, LookAheadError, compare
 from keras_tfmr.models.stepping import derived_step
 
 
@@ -29,12 +29,17 @@ class Derived:
     """
 
     def __init__(self, model):
-        self.model, self.steps, self.explaining, self.warned = model, {}, None, False
+        self.model, self.steps, self.warned = model, {}, False
 
     @functools.cached_property
     def graph(self):
         """What the logits need: see `calls_of`."""
         return calls_of(keras.Model(self.model.input, self.model.outputs[self.model.logits_place]))
+
+    @functools.cached_property
+    def explaining(self):
+        """The model with the scores of its attention."""
+        return with_scores(self.model)
 
     @functools.cached_property
     def plain(self):
@@ -81,10 +86,6 @@ class Derived:
             return problem or error
         return problem
 
-    def why_not_cached(self):
-        """The message of the problem, or None."""
-        return None if self.problem is None else str(self.problem)
-
     def has_caches(self, num_beams, fixed_shapes):
         """Whether the model decodes with caches; if not, a warning says once why.
 
@@ -119,13 +120,6 @@ class Derived:
                 f"{self.model.name!r} masks the ID 0 as padding, so that no target can start with "
                 "it: give the embedding mask_zero=False. Received: the start token 0"
             )
-
-    def explained(self, inputs):
-        """The logits of a list of inputs, and the `AttentionScores`."""
-        if self.explaining is None:
-            self.explaining = with_scores(self.model)
-        outputs, scores = self.explaining(tree.pack_sequence_as(self.model.input, inputs))
-        return outputs[self.model.logits_place], AttentionScores(*scores)
 
 
 def is_plain(graph, target):

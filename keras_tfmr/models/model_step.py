@@ -139,9 +139,7 @@ class WholeSequenceStep(DecodingStep):
     search grows with the square of its length.
 
     Args:
-        model: The model.
-        target, logits: The places of the target ids among its inputs and of the logits among its
-            outputs.
+        model: A `NextTokenModel`.
         num_beams: The number of hypotheses of an example.
         max_length: The number of tokens that can be decoded.
 
@@ -149,14 +147,13 @@ class WholeSequenceStep(DecodingStep):
     their number; and `sources`, the other inputs of each row.
     """
 
-    def __init__(self, model, target, logits, num_beams, max_length):
-        self.model, self.target, self.logits = model, target, logits
-        self.vocab_size = model.outputs[logits].shape[-1]
+    def __init__(self, model, num_beams, max_length):
+        self.model, self.vocab_size = model, model.vocab_size
         self.num_beams, self.max_length = num_beams, max_length
 
-    def start(self, sources, batch, length):
-        """The state before the first of `length` tokens of `batch` examples."""
-        ids = ops.zeros((batch * self.num_beams, length), "int32")
+    def start(self, sources, batch):
+        """The state before the first token of `batch` examples."""
+        ids = ops.zeros((batch * self.num_beams, self.max_length), "int32")
         sources = [ops.repeat(source, self.num_beams, axis=0) for source in sources]
         return {"ids": ids, "length": ops.zeros((), "int32"), "sources": sources}
 
@@ -174,11 +171,11 @@ class WholeSequenceStep(DecodingStep):
         here = ops.equal(ops.arange(ops.shape(ids)[1], dtype="int32"), length)
         ids = ops.where(here, tokens[:, None], ids)  # [rows, length]
         inputs = list(state["sources"])
-        inputs.insert(self.target, ids)
+        inputs.insert(self.model.target_place, ids)
         outputs = self.model(tree.pack_sequence_as(self.model.input, inputs))
-        logits = ops.cast(tree.flatten(outputs)[self.logits], "float32")  # [rows, length, vocab]
-        log_probs = ops.log_softmax(ops.take(logits, length, axis=1), axis=-1)
-        return log_probs, {**state, "ids": ids, "length": length + 1}
+        logits = tree.flatten(outputs)[self.model.logits_place]  # [rows, length, vocab]
+        logits = ops.cast(ops.take(logits, length, axis=1), "float32")
+        return ops.log_softmax(logits, axis=-1), {**state, "ids": ids, "length": length + 1}
 
 
 def shortest(prompt):

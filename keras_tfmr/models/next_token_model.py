@@ -11,9 +11,9 @@ from keras_tfmr.decoding.constraints import Constraints
 from keras_tfmr.decoding.searches import check_numbers
 from keras_tfmr.layers import LearnedPositions
 from keras_tfmr.models.derived import Derived
+from keras_tfmr.models.functional_model import FunctionalModel
 from keras_tfmr.models.model_step import CachedStep, WholeSequenceStep
 from keras_tfmr.models.programs import Programs, SearchOptions
-from keras_tfmr.models.saving import FunctionalModel
 from keras_tfmr.models.transformer_config import TransformerConfig
 
 LOGITS = "logits"  # the name of their output, if a model has several
@@ -60,11 +60,12 @@ class NextTokenModel(FunctionalModel):
 
     def why_not_cached(self) -> str | None:
         """Why `start` decodes by calling the model on all tokens so far; None if it has caches."""
-        return self.derived.why_not_cached()
+        problem = self.derived.problem
+        return None if problem is None else str(problem)
 
     def check_lengths(self, **lengths: int) -> None:
         """Raises a ValueError if fewer positions are learned than these lengths of named inputs."""
-        if any(isinstance(layer, LearnedPositions) for layer in compat.flatten_layers(self)):
+        if self.learned_positions() is not None:
             self(
                 tree.map_structure(
                     lambda x: keras.KerasTensor((1, lengths[x.name], *x.shape[2:]), x.dtype),
@@ -86,10 +87,8 @@ class NextTokenModel(FunctionalModel):
         if fixed_shapes is None:
             fixed_shapes = keras.backend.backend() == "jax"
         if not self.derived.has_caches(num_beams, fixed_shapes):
-            step = WholeSequenceStep(
-                self, self.target_place, self.logits_place, num_beams, max_length
-            )
-            return step, step.start(sources, batch, max_length)
+            step = WholeSequenceStep(self, num_beams, max_length)
+            return step, step.start(sources, batch)
         derived = self.derived.step(num_beams, fixed_shapes)
         examples, vectors = [], []
         if derived.encode is not None:

@@ -8,6 +8,7 @@ last example that have ended before they begin, and ids to the next of a few len
 """
 
 import contextlib
+import operator
 import warnings
 from typing import Any, NamedTuple
 
@@ -91,7 +92,7 @@ class Programs:
     def _forget_old_programs(self):
         """LoRA and quantisation give a model other variables."""
         now = self.model.variables
-        if len(now) != len(self.variables) or any(map(_differ, now, self.variables)):
+        if len(now) != len(self.variables) or any(map(operator.is_not, now, self.variables)):
             self.compiled, self.variables = {}, now
 
     def _compiles(self, jit_compile, fixed_shapes):
@@ -163,10 +164,6 @@ def check_choice(backend, jit_compile, run_eagerly, fixed_shapes):
         if backend != "torch":
             but = "with run_eagerly=True" if run_eagerly else "with fixed_shapes=False"
         raise ValueError(f"`generate` cannot compile {but}. Received: jit_compile=True")
-
-
-def _differ(a, b):
-    return a is not b
 
 
 def without_gradients(backend):

@@ -269,18 +269,17 @@ def as_sublayer(layer, given):
     if key is not None and key is not value:
         raise NoStepError(f"{layer.name} has keys and values of different vectors")
     causal = given.pop("use_causal_mask", False)
-    masks = [given.pop("query_mask", None)]
+    masks, context = [given.pop("query_mask", None)], {}
     if value is query:
         if causal is not True:
             raise NoStepError(f"{layer.name} is called without `use_causal_mask=True`")
         masks += [given.pop("value_mask", None), given.pop("key_mask", None)]
-        masks = [mask for mask in masks if mask is not None] or None
-        return {"x": query, "mask": masks, **given}
-    if is_given(causal):
+    elif is_given(causal):
         raise NoStepError(f"{layer.name} is called with `use_causal_mask` and a context")
-    context_mask = given.pop("value_mask", None)
+    else:
+        context = {"context": value, "context_mask": given.pop("value_mask", None)}
     masks = [mask for mask in masks if mask is not None] or None
-    return {"x": query, "mask": masks, "context": value, "context_mask": context_mask, **given}
+    return {"x": query, "mask": masks, **context, **given}
 
 
 def check_methods(layer, *names):

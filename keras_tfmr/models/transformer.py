@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_tfmr import _checks
-from keras_tfmr.config import Nested, Shape, Tensor
+from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.layers import (
     ALiBi,
     CausalDecoder,
@@ -26,8 +26,9 @@ from keras_tfmr.layers import (
     RotaryPositions,
     SinusoidalPositions,
 )
+from keras_tfmr.layers.base import MaskingLayer
+from keras_tfmr.models.functional_model import FunctionalModel
 from keras_tfmr.models.language import LanguageModel
-from keras_tfmr.models.saving import FunctionalModel
 from keras_tfmr.models.transformer_config import TransformerConfig
 from keras_tfmr.models.translation import TranslationModel
 
@@ -221,7 +222,7 @@ def logits(config, target_embedding, x, dtype):
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
-class MeanOverTokens(keras.layers.Layer):
+class MeanOverTokens(MaskingLayer):
     """The mean of the vectors at real positions; zero for a sequence that has none.
 
     Call arguments:
@@ -248,6 +249,3 @@ class MeanOverTokens(keras.layers.Layer):
 
     def compute_mask(self, x: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return None
-
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return (x_shape[0], x_shape[-1])

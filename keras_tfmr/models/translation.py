@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import keras
 import numpy as np
-from keras import ops
+from keras import ops, tree
 
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
@@ -187,4 +187,5 @@ class TranslationModel(NextTokenModel):
             "target_ids", target_ids, "int32", 0, last, batch=None, target=None
         )
         inputs.insert(self.target_place, target_ids)
-        return self.derived.explained(inputs)
+        outputs, scores = self.derived.explaining(tree.pack_sequence_as(self.input, inputs))
+        return outputs[self.logits_place], AttentionScores(*scores)

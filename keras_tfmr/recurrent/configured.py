@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import keras
 
-from keras_tfmr.layers.inside import change_inside, changes_inside
+from keras_tfmr.layers.saved_changes import change_inside, changes_inside
 from keras_tfmr.models.transformer_config import ModelConfig
 
 

@@ -86,9 +86,6 @@ class ConvolutionStack(RecurrentLayer):
             z = (z + convolution(z)) * real
         return z
 
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return (*x_shape[:-1], self.units)
-
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
@@ -156,9 +153,6 @@ class ConvolutionalEncoder(RecurrentLayer):
         x = x + self.positions(ops.arange(ops.shape(x)[1], dtype="int32"))  # [batch, source, width]
         stacks = (self.alignment_stack, self.context_stack)
         return ops.concatenate([stack(x, mask=mask) for stack in stacks], axis=-1)
-
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return (*x_shape[:-1], 2 * self.units)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -72,9 +72,6 @@ class GRUCell(RecurrentLayer):
         candidate = ops.tanh(x[:, 2 * n :] + self.candidate(r * state))
         return state + z * (candidate - state)
 
-    def compute_output_shape(self, x_shape: Shape, state_shape: Shape) -> Any:
-        return state_shape
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class GRU(RecurrentLayer):
@@ -133,9 +130,6 @@ class GRU(RecurrentLayer):
         states = [initial_state]
         return over_time(step, projected, states, self.dtype_policy, mask, self.go_backwards)
 
-    def compute_output_shape(self, x_shape: Shape, initial_state_shape: Shape | None = None) -> Any:
-        return (*x_shape[:-1], self.units)
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "go_backwards": self.go_backwards}
 
@@ -178,6 +172,3 @@ class BidirectionalEncoder(RecurrentLayer):
     def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
         halves = self.forward_gru(x, mask=mask), self.backward_gru(x, mask=mask)
         return ops.concatenate(halves, axis=-1)  # [batch, source, 2 * units]
-
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return (*x_shape[:-1], 2 * self.units)

@@ -151,9 +151,6 @@ class LSTMN(RecurrentLayer):
     def compute_mask(self, x: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return previous_mask if self.return_sequences else None
 
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return (*x_shape[: 1 + self.return_sequences], self.units)
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "return_sequences": self.return_sequences}
 

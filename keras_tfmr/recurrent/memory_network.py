@@ -94,7 +94,7 @@ class SentenceEmbedding(MaskingLayer):
         weights = ops.cast(real, "float32")[..., None]
         if self.position_encoding:
             weights = position_weights(real, self.width)
-        vectors = ops.take(self.table, words, axis=0)  # [..., words, width]
+        vectors = ops.take(self.table, ops.cast(words, "int32"), axis=0)  # [..., words, width]
         sentence = ops.sum(vectors * ops.cast(weights, self.compute_dtype), axis=-2)
         return sentence + self._age(real) if aged else sentence
 
@@ -107,9 +107,6 @@ class SentenceEmbedding(MaskingLayer):
     def answer(self, u: Tensor) -> Tensor:
         """The product with the transposed table: `[batch, width]` → `[batch, vocab]`."""
         return ops.matmul(u, ops.transpose(ops.cast(self.table, self.compute_dtype)))
-
-    def compute_output_shape(self, words_shape: Shape) -> Any:
-        return (*words_shape[:-1], self.width)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -129,10 +126,8 @@ class Memories(MaskingLayer):
         position_encoding: bool = True, **kwargs: Unpack[KerasOptions],
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.vocab_size = _checks.integer("vocab_size", vocab_size)
-        self.width = _checks.integer("width", width)
+        self.vocab_size, self.width, self.max_facts = vocab_size, width, max_facts
         self.hops = _checks.integer("hops", hops)
-        self.max_facts = _checks.integer("max_facts", max_facts)
         self.position_encoding = bool(position_encoding)
         self.make_parts()
 
@@ -159,9 +154,6 @@ class Memories(MaskingLayer):
             all_scores.append(p)
         logits = ops.cast(self.answer(u), "float32")  # [batch, vocab]
         return (logits, all_scores) if return_attention_scores else logits
-
-    def compute_output_shape(self, facts_shape: Shape, question_shape: Shape) -> Any:
-        return (facts_shape[0], self.vocab_size)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -74,12 +74,6 @@ class AdditiveAttention(RecurrentLayer):
         scores = ops.cast(masked_softmax(scores, allowed), self.compute_dtype)
         return ops.matmul(scores, annotations), scores  # [batch, query, annotation_width]
 
-    def compute_output_shape(
-        self, states_shape: Shape, annotations_shape: Shape, keys_shape: Shape
-    ) -> Any:
-        batch, query = states_shape[:2]
-        return (batch, query, annotations_shape[-1]), (batch, query, annotations_shape[1])
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class AlignedDecoder(RecurrentLayer):
@@ -191,14 +185,10 @@ class AlignedDecoder(RecurrentLayer):
 
         start = self.start(annotations, annotations_mask)
         seen = over_time(step, self.word_dense(y), [start], self.dtype_policy)
-        width = self.compute_output_shape(y.shape, annotations.shape)[-1] - y.shape[-1]
+        width = self.units + self.views(annotations)[1].shape[-1]
         s, context = seen[:, :, : self.units], seen[:, :, self.units : width]
         features = ops.concatenate([s, y, context], axis=-1)
         return (features, seen[:, :, width:]) if return_attention_scores else features
-
-    def compute_output_shape(self, y_shape: Shape, annotations_shape: Shape) -> Any:
-        _, values = self.views(keras.KerasTensor(annotations_shape))
-        return (*y_shape[:-1], self.units + y_shape[-1] + values.shape[-1])
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "alignment_units": self.alignment_units}

@@ -59,9 +59,6 @@ class GRUEncoder(RecurrentLayer):
     def compute_mask(self, x: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return None
 
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return (x_shape[0], self.units)
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class SummaryDecoder(RecurrentLayer):
@@ -132,9 +129,6 @@ class SummaryDecoder(RecurrentLayer):
 
         return self.start_dense(summary), step
 
-    def compute_output_shape(self, y_shape: Shape, summary_shape: Shape) -> Any:
-        return (*y_shape[:-1], self.units + y_shape[-1] + summary_shape[-1])
-
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
 class Maxout(RecurrentLayer):
@@ -170,9 +164,6 @@ class Maxout(RecurrentLayer):
     def call(self, x: Tensor) -> Nested:
         x = self.dense(x)  # [..., 2 * units]
         return ops.maximum(x[..., 0::2], x[..., 1::2])
-
-    def compute_output_shape(self, x_shape: Shape) -> Any:
-        return (*x_shape[:-1], self.units)
 
 
 def at_least_one_column(source_ids):

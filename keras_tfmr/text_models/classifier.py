@@ -56,7 +56,7 @@ class Classifier(TextModel):
         for layer in model.layers:
             if isinstance(layer, PositionalEmbedding):
                 self._check_vocabulary(layer.vocab_size, tokenizer)
-                layer.check_length(max_length)
+                layer(keras.KerasTensor((1, max_length), "int32"))  # may have fewer positions
         self._trace()
 
     def _trace(self):

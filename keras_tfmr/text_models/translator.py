@@ -15,14 +15,15 @@ from keras_tfmr.shortlist.search import CandidateSearch
 from keras_tfmr.signatures import signature as signatures
 from keras_tfmr.signatures.answers import Document, Explanation, Likelihood, Translation
 from keras_tfmr.signatures.inputs import pairs_of, terms_of, text_of, utf8
-from keras_tfmr.text.protection import Protection, is_blank, protect_alike
+from keras_tfmr.text.protection import Protection, protect_alike
 from keras_tfmr.text.sentences import SentenceSplitter, list_of
 from keras_tfmr.text.strings import Text
 from keras_tfmr.text.terms import parted, with_terms
 from keras_tfmr.text.tokenizer import Tokenizer, valid_utf8
 from keras_tfmr.text_models.attention import attention_outputs
 from keras_tfmr.text_models.document import translated_document
-from keras_tfmr.text_models.text_model import BATCH, TextModel, shifted, traced
+from keras_tfmr.text_models.text_model import BATCH, TextModel, shifted
+from keras_tfmr.text_models.text_search import TextSearch
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -100,13 +101,9 @@ class Translator(TextModel):
         self._trace()
 
     def _trace(self):
-        self._translate_slotted = traced(
-            self._translate_slotted_graph, text="string", n=([], tf.int32)
+        self._search = TextSearch(
+            self.model, *self.sides(), self.config, self.max_source_length, self.candidate_search
         )
-        ids, n = ([None, None], tf.int32), ([], tf.int32)
-        inputs = {"source_ids": ids, "max_lengths": tf.int32, "num_certain": n}
-        self._search = traced(self._search_graph, **inputs)
-        self._search_candidates = traced(self._search_candidates_graph, **inputs)
         with_slots = [(signatures.TRANSLATE_WITH_TERMS, self._translate_with_terms)]
         self._serve(
             (signatures.TRANSLATE, self._translate),
@@ -233,6 +230,7 @@ class Translator(TextModel):
         """
         copy = self.replace()
         copy.candidate_search = CandidateSearch(self.model, shortlist, *self.sides())
+        copy._trace()
         return copy
 
     def replace(
@@ -241,6 +239,7 @@ class Translator(TextModel):
         copy = super().replace(model=model, precision=precision, **options)
         if copy.model is self.model:  # the shortlist belongs to the model
             copy.candidate_search = self.candidate_search
+            copy._trace()
         return copy
 
     def into(self, language: str) -> Self:
@@ -267,8 +266,8 @@ class Translator(TextModel):
         texts, inputs = [utf8(text) for text in self.source_tokenizer.tagged(texts)], []
         for start in range(0, len(texts), BATCH):
             batch = self.protection.slotted(tf.constant(texts[start : start + BATCH])).texts
-            source_ids, _ = self._read(batch)
-            result = self._decode(batch, source_ids, 1, self._search)
+            source_ids, _ = self._search.read(batch)
+            result = self._search.best(batch, source_ids)
             # Read again, as `score` reads a translation: its subwords may be others.
             target = self.target_tokenizer
             translations = target.decode(result.ids[:, 0])
@@ -298,7 +297,7 @@ class Translator(TextModel):
 
     def _best(self, slotted):
         """The outputs of `_translate` for a `Slotted`."""
-        translations, scores, truncated = self._translate_slotted(slotted.texts, 1)
+        translations, scores, truncated = self._search.translations(slotted.texts, 1)
         return {
             "translation": slotted.restored(translations[:, 0]),
             "score": scores[:, 0],
@@ -313,7 +312,7 @@ class Translator(TextModel):
         """
         n = self.config.num_return_sequences
         slotted = self.protection.slotted(text)
-        translations, scores, truncated = self._translate_slotted(slotted.texts, n)
+        translations, scores, truncated = self._search.translations(slotted.texts, n)
         restored = slotted.repeated(n).restored(tf.reshape(translations, [-1]))
         restored = tf.reshape(restored, tf.shape(scores))
         return {
@@ -331,7 +330,7 @@ class Translator(TextModel):
         """
 
         def translate(sentences):
-            translations, _, truncated = self._translate_slotted(sentences, 1)
+            translations, _, truncated = self._search.translations(sentences, 1)
             return translations[:, 0], truncated
 
         return translated_document(
@@ -356,7 +355,7 @@ class Translator(TextModel):
             tf.shape(text), tf.shape(reference), "text and reference must have the same batch size"
         )
         reference = protect_alike(reference, self.protection.pattern, slotted.spans)
-        source_ids, truncated = self._read(slotted.texts)
+        source_ids, truncated = self._search.read(slotted.texts)
         target = self.target_tokenizer
         target_ids, cut = target.encode_truncated(reference, self.config.max_length)
         logits = self.model([source_ids, shifted(target_ids, target.bos_id)], training=False)
@@ -370,8 +369,8 @@ class Translator(TextModel):
         Tokens are strings [batch, source] and [batch, target], padded with empty ones.
         """
         text, spans, _ = self.protection.slotted(text)
-        source_ids, _ = self._read(text)
-        result = self._decode(text, source_ids, 1, self._search)
+        source_ids, _ = self._search.read(text)
+        result = self._search.best(text, source_ids)
         longest = tf.maximum(tf.reduce_max(result.lengths), 1)
         target_ids = result.ids[:, 0, :longest]  # [batch, target]
         fed_ids = shifted(target_ids, self.target_tokenizer.bos_id)
@@ -381,51 +380,3 @@ class Translator(TextModel):
             "target_tokens": self.protection.shown(self.target_tokenizer, target_ids, spans),
             **attention_outputs(scores, source_ids, target_ids, fed_ids),
         }
-
-    def _translate_slotted_graph(self, text, n):
-        """`text` string [batch] with slots, `n` int32 -> its n best translations, with slots.
-
-        Returns string and float32 [batch, n], and bool [batch]: whether the text was cut.
-        """
-        source_ids, truncated = self._read(text)
-        search = self._search if self.candidate_search is None else self._search_candidates
-        result = self._decode(text, source_ids, n, search)
-        ids, scores = result.ids[:, :n], result.scores[:, :n]
-        flat = tf.reshape(ids, [-1, ids.shape[-1]])  # [batch * n, length]
-        translations = tf.reshape(self.target_tokenizer.decode(flat), tf.shape(scores))
-        return translations, scores, truncated
-
-    def _read(self, text):
-        """Strings [batch] -> ids [batch, source], and whether they were cut [batch]."""
-        return self.source_tokenizer.encode_truncated(text, self.max_source_length)
-
-    def _decode(self, text, source_ids, num_certain, search):
-        """Decodes the ids of texts by one of the searches; the first results of each are certain.
-
-        A blank text costs no step: its maximum length is 0, so it has only the empty hypothesis,
-        with score 0.
-        """
-        lengths = tf.reduce_sum(tf.cast(source_ids != 0, tf.int32), axis=1)
-        max_lengths = tf.where(is_blank(text), 0, self.config.max_lengths(lengths))
-        return search(source_ids, max_lengths, num_certain)
-
-    def _search_candidates_graph(self, source_ids, max_lengths, num_certain):
-        """As `_search_graph`, among the candidates of a shortlist."""
-        return self.candidate_search(source_ids, max_lengths, num_certain, self.config)
-
-    def _search_graph(self, source_ids, max_lengths, num_certain):
-        """From ids and maximum lengths to the `DecodingResult`."""
-        config, target = self.config, self.target_tokenizer
-        examples = decoding.Examples(
-            tf.fill(tf.shape(max_lengths), target.bos_id),
-            target.eos_id,
-            decoding.banned_ids(target),
-            max_lengths=max_lengths,
-            **decoding.slots_due(source_ids, self.source_tokenizer.slot_ids, target.slot_ids),
-        )
-        return decoding.search(
-            *self.model.start(source_ids, config.num_beams, max_length=config.max_length),
-            config,
-            examples,
-            num_certain=num_certain,
-        )

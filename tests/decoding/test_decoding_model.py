@@ -50,13 +50,13 @@ def search(step, state, bos_ids, beams, **options):
 
 def whole_step(model, beams, max_length=5):
     """The step that calls the model on all tokens so far."""
-    return WholeSequenceStep(model, model.target_place, model.logits_place, beams, max_length)
+    return WholeSequenceStep(model, beams, max_length)
 
 
 def start_whole(model, source, beams, max_length=5):
     """As `start`, by that step."""
     step, sources = whole_step(model, beams, max_length), model.source_list(source)
-    return step, step.start(sources, ops.shape(sources[0])[0], max_length)
+    return step, step.start(sources, ops.shape(sources[0])[0])
 
 
 def bos(rows):
@@ -114,7 +114,7 @@ def test_prompts_of_different_lengths_are_gone_on_with(name, beams):
     options = {"max_length": 4, "length_penalty": 0.6}
     found = search(step, state, bos_ids, beams, prompt=rest, **options)
     whole = whole_step(model, beams, 8)  # from the start token on
-    start = whole.start([], 3, 8)
+    start = whole.start([], 3)
     assert_same(
         found, search(whole, start, bos(3), beams, prompt=prompts[:, 1:], **options), range(3)
     )

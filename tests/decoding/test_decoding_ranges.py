@@ -156,12 +156,12 @@ def test_no_prompt_and_no_number_outside_the_range_of_a_model(language):
 
 
 def test_ids_outside_the_vocabulary_are_refused_before_they_are_looked_up(language):
-    whole = WholeSequenceStep(language, 0, 0, 1, 4)
+    whole = WholeSequenceStep(language, 1, 4)
     tapes = LSTMNLanguageModel(LSTMNConfig(vocab=VOCAB, embedding_dim=2, units=2))
     config = Seq2SeqConfig(VOCAB, VOCAB, embedding_dim=2, units=2, maxout_units=2)
     for step, state in (
         language.start(2, max_length=4),
-        (whole, whole.start([], 2, 4)),
+        (whole, whole.start([], 2)),
         tapes.start(2, max_length=4),
         Seq2SeqModel(config).start(np.array([[3], [3]]), max_length=4),
     ):

@@ -143,9 +143,9 @@ def test_a_model_of_ones_own_is_translated_with_and_exported(tmp_path):
     translator = tiny_translator(model, kind=Plain)
     for text, found in zip(LINES, translator.translate(LINES), strict=True):
         source = tokenizer().encode_truncated([text], 24)[0].numpy()
-        step = WholeSequenceStep(model, model.target_place, model.logits_place, 3, 12)
+        step = WholeSequenceStep(model, 3, 12)
         ids = decoding.search(
-            step, step.start([source], 1, 12), translator.config,
+            step, step.start([source], 1), translator.config,
             decoding.Examples(
                 [tokenizer().bos_id], tokenizer().eos_id,
                 banned_ids=decoding.banned_ids(tokenizer()),

@@ -16,7 +16,6 @@ import numpy as np
 from keras import ops, tree
 
 from keras_tfmr import compat
-from keras_tfmr.layers import LearnedPositions
 from keras_tfmr.models.graph import calls_that_depend_on
 from keras_tfmr.models.position_wise import NoStepError
 from keras_tfmr.models.stepping import in_one_line
@@ -54,8 +53,10 @@ def compare(model, graph, step, fixed_shapes):
         for call in calls_that_depend_on(target, calls)
         for x in call.outputs
     ]
+    # Of which each must have a position.
+    length = min(LONG, model.learned_positions() or LONG)
     with compat.outside_traces():
-        sources, ids = random_inputs(inputs, target, model.vocab_size, longest(model))
+        sources, ids = random_inputs(inputs, target, model.vocab_size, length)
         values = functools.partial(outputs_of, inputs, target, outputs, sources)
         try:
             found, shorter = values(ids), values(shortened(ids, target))
@@ -76,12 +77,6 @@ def compare(model, graph, step, fixed_shapes):
             compare_step(step, sources, ids, by_tensor, fixed_shapes)
 
 
-def longest(model):
-    """The number of tokens to compare, of which each must have a position."""
-    learned = [x for x in compat.flatten_layers(model) if isinstance(x, LearnedPositions)]
-    return min([LONG, *(layer.max_length for layer in learned)])
-
-
 def random_inputs(inputs, target, vocab_size, length):
     """Random values of the sources of `EXAMPLES`, and target ids of all their hypotheses."""
     draw = np.random.default_rng(0)
@@ -89,11 +84,7 @@ def random_inputs(inputs, target, vocab_size, length):
     ids = draw.integers(1, vocab_size, (EXAMPLES * BEAMS, length))
     few = draw.permutation(np.arange(1, min(SMALL, vocab_size)))
     ids[::2] = np.resize(few, ids[::2].shape)
-    sources = []
-    for x in inputs:
-        if x is target:
-            continue
-        sources.append(random_source(x, length, draw))
+    sources = [random_source(x, length, draw) for x in inputs if x is not target]
     return sources, ids.astype("int32")
 
 
