@@ -6,7 +6,7 @@ from typing import NamedTuple
 import keras
 
 from keras_tfmr.models.graph import as_plain_model, overridden
-from keras_tfmr.models.stepping import OfLayer
+from keras_tfmr.models.step_derivation import OfLayer
 
 
 class AttentionScores(NamedTuple):

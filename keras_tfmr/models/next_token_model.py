@@ -10,7 +10,7 @@ from keras_tfmr.decoding import Examples, Sampling
 from keras_tfmr.decoding.constraints import Constraints
 from keras_tfmr.decoding.searches import check_numbers
 from keras_tfmr.layers import LearnedPositions
-from keras_tfmr.models.derived import Derived
+from keras_tfmr.models.derived_steps import DerivedSteps
 from keras_tfmr.models.functional_model import FunctionalModel
 from keras_tfmr.models.model_step import CachedStep, WholeSequenceStep
 from keras_tfmr.models.programs import Programs, SearchOptions
@@ -50,7 +50,7 @@ class NextTokenModel(FunctionalModel):
         self.target_place = place_of_target(self, self.target_name)
         self.logits_place = place_of_logits(self)
         check_logits(self, self.outputs[self.logits_place])
-        self.derived, self.programs = Derived(self), Programs(self)
+        self.derived, self.programs = DerivedSteps(self), Programs(self)
         self.precision, self.bounded = None, False
 
     @property

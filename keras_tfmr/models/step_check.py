@@ -18,7 +18,7 @@ from keras import ops, tree
 from keras_tfmr import compat
 from keras_tfmr.models.graph import calls_that_depend_on
 from keras_tfmr.models.position_wise import NoStepError
-from keras_tfmr.models.stepping import in_one_line
+from keras_tfmr.models.step_derivation import in_one_line
 
 EXAMPLES, BEAMS = 2, 2  # of each example, a step decodes this many targets
 SHORT, LONG = 3, 5  # tokens of a target

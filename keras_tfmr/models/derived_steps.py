@@ -19,10 +19,10 @@ from keras_tfmr.models.graph import (
 )
 from keras_tfmr.models.position_wise import NoStepError, is_ours
 from keras_tfmr.models.step_check import BEAMS, LookAheadError, compare
-from keras_tfmr.models.stepping import derived_step
+from keras_tfmr.models.step_derivation import derived_step
 
 
-class Derived:
+class DerivedSteps:
     """Steps derived from the graph of a model, each once.
 
     It is not a layer, so that Keras does not take its contents for parts of the model.
@@ -123,7 +123,7 @@ class Derived:
 
 
 def is_plain(graph, target):
-    """See `Derived.plain`; as usual is with tensors, and an embedding with `reverse=True`.
+    """See `DerivedSteps.plain`; as usual is with tensors, and an embedding with `reverse=True`.
 
     A `MultiHeadAttention` on its own may attend to later tokens.
     """
