@@ -66,6 +66,23 @@ def zero_rows(values, attends):
     return values if attends is None else values * ops.cast(attends, values.dtype)
 
 
+def masked_mean(x, mask=None):
+    """The mean of the vectors at valid positions; zero for a sequence that has none.
+
+    Args:
+        x: Tensor `[batch, length, width]`.
+        mask: bool `[batch, length]`, True = valid; or None.
+
+    Returns:
+        float32 tensor `[batch, width]`.
+    """
+    x = ops.cast(x, "float32")
+    if mask is None:
+        return ops.mean(x, axis=1)
+    weights = ops.cast(mask, "float32")[:, :, None]  # [batch, length, 1]
+    return ops.sum(x * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+
+
 def masked_softmax(scores, may_attend=None):
     """Softmax over the keys that may be attended to, in float32 under every dtype policy.
 

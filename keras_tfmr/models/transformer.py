@@ -27,6 +27,7 @@ from keras_tfmr.layers import (
     SinusoidalPositions,
 )
 from keras_tfmr.layers.base import MaskingLayer
+from keras_tfmr.layers.masking import masked_mean
 from keras_tfmr.models.functional_model import FunctionalModel
 from keras_tfmr.models.language import LanguageModel
 from keras_tfmr.models.transformer_config import TransformerConfig
@@ -239,13 +240,7 @@ class MeanOverTokens(MaskingLayer):
     def call(self, x: Tensor, mask: Tensor | None = None) -> Nested:
         _checks.shaped("x", x, batch=None, length=None, d_model=None)
         mask = _checks.mask("mask", mask, batch=x.shape[0], length=x.shape[1])
-        x = ops.cast(x, "float32")
-        if mask is None:
-            return ops.cast(ops.mean(x, axis=1), self.compute_dtype)
-        weights = ops.cast(mask, "float32")[:, :, None]
-        total = ops.sum(x * weights, axis=1)
-        count = ops.maximum(ops.sum(weights, axis=1), 1.0)
-        return ops.cast(total / count, self.compute_dtype)
+        return ops.cast(masked_mean(x, mask), self.compute_dtype)
 
     def compute_mask(self, x: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return None

@@ -104,12 +104,9 @@ class TranslationModel(NextTokenModel):
         )
         sources = self.source_list(source)
         batch = sources[0].shape[0]
-        bos_ids = ops.zeros((ops.shape(sources[0])[0],), "int32")
-        if len(np.shape(bos_id)):
-            bos_id = _checks.tensor("bos_id", bos_id, "int32", 0, self.vocab_size - 1, batch=batch)
-        else:
-            _checks.values("bos_id", bos_id, "int32", 0, self.vocab_size - 1)
-        bos_ids = bos_ids + ops.cast(bos_id, "int32")
+        axes = {"batch": batch} if len(np.shape(bos_id)) else {}
+        bos_id = _checks.tensor("bos_id", bos_id, "int32", 0, self.vocab_size - 1, **axes)
+        bos_ids = ops.zeros((ops.shape(sources[0])[0],), "int32") + bos_id
         tensors = {"sources": sources, "bos_ids": bos_ids}
         if prefix is not None:
             tensors["prefix"] = _checks.padded_ids(

@@ -8,6 +8,7 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Shape, Tensor
 from keras_tfmr.layers import LearnedPositions
+from keras_tfmr.layers.masking import masked_mean
 from keras_tfmr.layers.options import KerasOptions
 from keras_tfmr.recurrent.gru import RecurrentLayer
 from keras_tfmr.recurrent.recurrent_configs import ConvolutionalConfig
@@ -189,11 +190,7 @@ class ConvolutionalDecoder(AlignedDecoder):
 
     def start(self, annotations: Tensor, annotations_mask: Tensor | None = None) -> Nested:
         _, values = self.views(annotations)
-        if annotations_mask is None:
-            return self.start_dense(ops.mean(values, axis=1))
-        real = ops.cast(annotations_mask, self.compute_dtype)[:, :, None]  # [batch, source, 1]
-        count = ops.maximum(ops.sum(real, axis=1), 1)
-        return self.start_dense(ops.sum(values * real, axis=1) / count)
+        return self.start_dense(masked_mean(values, annotations_mask))
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
