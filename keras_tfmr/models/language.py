@@ -9,10 +9,10 @@ from keras import ops
 from keras_tfmr import _checks
 from keras_tfmr.config import Nested, Tensor
 from keras_tfmr.decoding import DecodingConfig, DecodingResult, Examples, Sampling, score, search
-from keras_tfmr.decoding.result import lengths_of
-from keras_tfmr.models.model_step import CachedStep, checked_prompt, rest_of
+from keras_tfmr.models.model_step import CachedStep
 from keras_tfmr.models.next_token_model import NextTokenModel
 from keras_tfmr.models.programs import padded_ids
+from keras_tfmr.models.prompts import behind_prompts, checked_prompt, rest_of
 
 
 @keras.saving.register_keras_serializable(package="keras_tfmr")
@@ -209,20 +209,6 @@ class LanguageModel(NextTokenModel):
         reading = self.derived.step(1, not step.shrinks) if has_caches else None
         step, state = step.after(prompt, state, reading)
         return step, state, *rest_of(prompt, state["length"])
-
-
-def behind_prompts(prompt, result):
-    """A `DecodingResult` whose ids and lengths include the prompts int32 `[batch, length]`."""
-    n, longest = result.ids.shape[1], result.ids.shape[2]
-    before = lengths_of(prompt)[:, None, None]  # [batch, 1, 1]
-    prompt = ops.pad(prompt, [[0, 0], [0, longest]])[:, None]  # [batch, 1, length + longest]
-    columns = ops.arange(ops.shape(prompt)[2], dtype="int32") - before
-    places = ops.repeat(ops.clip(columns, 0, longest - 1), n, axis=1)
-    new = ops.take_along_axis(result.ids, places, axis=2)  # [batch, n, length + longest]
-    ids = ops.where(columns < 0, prompt, ops.where(columns < longest, new, 0))
-    found = result.lengths > 0  # [batch, n]
-    lengths = ops.where(found, before[:, 0] + result.lengths, 0)
-    return result._replace(ids=ops.where(found[:, :, None], ids, 0), lengths=lengths)
 
 
 def log_prob(model: keras.Model, token_ids: Tensor) -> Tensor:

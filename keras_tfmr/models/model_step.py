@@ -7,10 +7,9 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from keras_tfmr import _checks
-from keras_tfmr.decoding.result import lengths_of
 from keras_tfmr.decoding.step import DecodingStep, select_rows
 from keras_tfmr.layers.cache import shortened
+from keras_tfmr.models.prompts import shortest
 
 
 class CachedStep(DecodingStep):
@@ -176,32 +175,3 @@ class WholeSequenceStep(DecodingStep):
         logits = tree.flatten(outputs)[self.model.logits_place]  # [rows, length, vocab]
         logits = ops.cast(ops.take(logits, length, axis=1), "float32")
         return ops.log_softmax(logits, axis=-1), {**state, "ids": ids, "length": length + 1}
-
-
-def shortest(prompt):
-    """The number of tokens of the shortest prompt, at least 1; an int where it is known.
-
-    Args:
-        prompt: int32 `[batch, length]`, padded with 0 at the end.
-    """
-    known = _checks.known(prompt)
-    if known is not None:
-        return max(int((known != 0).sum(axis=1).min(initial=known.shape[1])), 1)
-    return ops.maximum(ops.min(lengths_of(prompt)), 1)
-
-
-def checked_prompt(prompt, vocab_size):
-    """Prompts int32 `[batch, length]`, each up to its first padding; or a ValueError."""
-    prompt = _checks.padded_ids("prompt", prompt, vocab_size - 1, 1, batch=None, length=None)
-    # Where no error can be raised, nothing comes behind padding.
-    ended = ops.cumsum(ops.cast(ops.equal(prompt, 0), "int32"), axis=1) > 0
-    return ops.where(ended, 0, prompt)
-
-
-def rest_of(prompt, index):
-    """`bos_ids` `[batch]` and `prompt` `[batch, length - 1]` of `Examples`: those from an index."""
-    length = ops.shape(prompt)[1]
-    padded = ops.pad(prompt, [[0, 0], [0, length]])
-    places = index + ops.arange(length, dtype="int32")
-    rest = ops.take(padded, places, axis=1)  # [batch, length]
-    return rest[:, 0], rest[:, 1:]
