@@ -176,7 +176,7 @@ def about(*packages):
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
     return {
         "date": datetime.date.today().isoformat(), "commit": commit,
-        "machine": f"{CORES} cores of {processor()}, Python {platform.python_version()}",
+        "machine": f"{CORES} core{'s' * (CORES > 1)} of {processor()}, Python {platform.python_version()}",
         "versions": ", ".join(versions),
     }  # fmt: skip
 
