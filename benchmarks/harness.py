@@ -174,9 +174,10 @@ def about(*packages):
             versions.append(f"{package} {version(package)}")
     git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "unknown"
+    cores = f"{CORES} core{'s' * (CORES > 1)}"
     return {
         "date": datetime.date.today().isoformat(), "commit": commit,
-        "machine": f"{CORES} core{'s' * (CORES > 1)} of {processor()}, Python {platform.python_version()}",
+        "machine": f"{cores} of {processor()}, Python {platform.python_version()}",
         "versions": ", ".join(versions),
     }  # fmt: skip
 
