@@ -6,6 +6,7 @@ of the run makes its batches from these.
 
 import collections
 import dataclasses
+import functools
 import itertools
 import math
 
@@ -147,12 +148,15 @@ def read_and_encode(settings, folder, known):
     rows = [cleaned(corpus.rows(settings), rules, counts) for corpus in corpora]
     unique = UniquePairs(folder / store.TEXT, rows, counts)  # a file until the pairs are encoded
     check_any(unique, corpora, counts)
-    sets = take_held_out(settings, corpora, unique)
-    tokenizers = known or learn(settings, unique, tags, slots)
+    sets = evaluation_sets(settings, corpora, unique)
+    # Each call reads the file once: the vocabulary and the labels are known before the first id.
+    learned = functools.partial(
+        as_learned, unique, sentences_of(settings.task, sets), tags, slots, counts
+    )
+    tokenizers = known or learn(settings, learned, len(unique))
     if settings.task == "classify":
-        tokenizers = tokenizers[0], labels_of(unique, sets)
-    pairs = as_learned(unique.read(), tags, slots)
-    encoded = store.write(folder, pairs, len(corpora), tokenizers, sets, files, counts)
+        tokenizers = tokenizers[0], labels_of(learned(), sets)
+    encoded = store.write(folder, learned(), len(corpora), tokenizers, sets, files, counts)
     unique.path.unlink()
     if changes := encoded.changed_files():
         raise RunError(f"The corpus changed while it was read: {'; '.join(changes)}")
@@ -182,38 +186,53 @@ def rules_of(settings, corpora):
     return Rules(settings.max_characters, settings.filters, settings.languages, ratio)
 
 
-def take_held_out(settings, corpora, unique):
-    """The evaluation sets, {name: `Pairs`}; drops the pairs that share a sentence with them."""
+def evaluation_sets(settings, corpora, unique):
+    """The evaluation sets, {name: `Pairs`}: those that are given, or taken out of the pairs."""
     sets = given_sets(settings, corpora)
     if "validation" not in sets:
         tags = [corpus.tag for corpus in corpora]
         sets["validation"] = hold_out(unique, tags, settings.seed)
-    held_out = [pair for pairs in sets.values() for pair in pairs.pairs]
-    sources = {source for source, _ in held_out}
-    targets = {target for _, target in held_out}
-    if settings.task == "classify":
-        targets = ()  # labels, which texts share
-    elif settings.task == "language":
-        sources = ()  # all the same
-    unique.drop_shared(sources, targets)
     return sets
 
 
-def as_learned(pairs, tags, slots):
-    """Yields (number of its corpus, source, target) as a model learns it: with slots and tag."""
-    for corpus, source, target in pairs:
+def sentences_of(task, sets):
+    """The sources and the targets of evaluation sets that no pair to learn from may have."""
+    pairs = [pair for held_out in sets.values() for pair in held_out.pairs]
+    sources = {source for source, _ in pairs} if task != "language" else ()  # all the same
+    targets = {target for _, target in pairs} if task != "classify" else ()  # labels
+    return sources, targets
+
+
+def as_learned(unique, held_out, tags, slots, counts, every=1):
+    """Yields (number of its corpus, source, target) as a model learns it: with slots and tag.
+
+    Of the `UniquePairs`, it reads every so many; those that share a sentence with `held_out`,
+    `(sources, targets)`, are dropped, and counted.
+    """
+    (sources, targets), left = held_out, 0
+    counts["shared"] = 0
+    for corpus, source, target in itertools.islice(unique.read(), 0, None, every):
+        if source in sources or target in targets:
+            counts["shared"] += 1
+            continue
+        left += 1
         if slots:
             source, target = slots(source, target)
         yield corpus, tagged(tags[corpus], source), target
+    if not left:
+        raise RunError(
+            "no pair is left to learn from: every pair shares a sentence with held-out pairs"
+        )
 
 
-def learn(settings, unique, tags, slots):
-    """Tokenizers of source and target, learned from evenly spaced pairs; both may be the same."""
+def learn(settings, learned, count):
+    """Tokenizers of source and target, which may be the same.
+
+    They are learned from evenly spaced pairs of the `count` that `learned()` reads.
+    """
     joint = settings.task == "translation" and settings.joint_vocab
     most = LEARNED // 2 if joint else LEARNED
-    rows = list(as_learned(unique.read(unique.spaced(most)), tags, slots))
-    sources = [source for _, source, _ in rows]
-    targets = [target for _, _, target in rows]
+    _, sources, targets = zip(*learned(every=math.ceil(count / most)), strict=True)
     if settings.task == "classify":
         columns = [sources]
     elif settings.task == "language":
@@ -222,18 +241,18 @@ def learn(settings, unique, tags, slots):
         columns = [sources + targets] if joint else [sources, targets]
     symbols = SLOTS if settings.protect else ()
     try:
-        learned = [
+        tokenizers = [
             SubwordTokenizer.learn(lines, settings.vocab_size, symbols=symbols) for lines in columns
         ]
     except ValueError as error:
         raise RunError(str(error)) from error
-    return learned[0], learned[-1]
+    return tokenizers[0], tokenizers[-1]
 
 
-def labels_of(unique, sets):
+def labels_of(pairs, sets):
     """The `Labels` of all texts, also those that only held-out texts have."""
-    held_out = (label for pairs in sets.values() for _, label in pairs.pairs)
-    return Labels.learn(itertools.chain((label for *_, label in unique.read()), held_out))
+    held_out = (label for held_out in sets.values() for _, label in held_out.pairs)
+    return Labels.learn(itertools.chain((label for *_, label in pairs), held_out))
 
 
 def make_batches(settings, task, encoded, replicas=1):

@@ -3,11 +3,8 @@
 import array
 import hashlib
 import itertools
-import math
 
 import numpy as np
-
-from training.command.disk import RunError
 
 
 class UniquePairs:
@@ -54,28 +51,6 @@ class UniquePairs:
                     source, target = line[:-1].decode().split("\t")
                     yield corpus, source, target
                 begin += size
-
-    def drop_shared(self, sources, targets):
-        """Drops the pairs with one of these sentences, which are held out."""
-        numbers = itertools.compress(itertools.count(), self.kept)
-        shared = [
-            number
-            for number, (_, source, target) in zip(numbers, self.read(), strict=True)
-            if source in sources or target in targets
-        ]
-        self.kept[shared] = False
-        self.counts["shared"] = len(shared)
-        if not len(self):
-            raise RunError(
-                "no pair is left to learn from: every pair shares a sentence with held-out pairs"
-            )
-
-    def spaced(self, most):
-        """A mask of at most `most` evenly spaced pairs that are kept."""
-        numbers = np.flatnonzero(self.kept)
-        mask = np.zeros(len(self.kept), bool)
-        mask[numbers[:: math.ceil(len(numbers) / most)]] = True
-        return mask
 
 
 def first_of_equal(keys):
