@@ -10,7 +10,6 @@ answers are printed in order, one line for each text. Exit status: 0 done, 2 wro
 server, 4 no such model, 5 no answer in time, 1 any other error, 130 after Ctrl-C.
 """
 
-import argparse
 import os
 import signal
 import ssl
@@ -21,30 +20,29 @@ import grpc
 
 from keras_tfmr.client import ServingClient, ServingError
 from keras_tfmr.text.strings import read_terms
-from serving.arguments import number_from, picture
+from training.command import scripts
 
 EXIT_STATUS = {"UNAVAILABLE": 3, "NOT_FOUND": 4, "DEADLINE_EXCEEDED": 5}  # by the gRPC status
 
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    parser = scripts.parser(__doc__)
     # fmt: off
     parser.add_argument("texts", nargs="*", metavar="TEXT",
         help="texts to send (default: the lines of standard input)")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--nbest", action="store_true",
         help="print all hypotheses: number of the text, score, translation")
-    what.add_argument("--explain", metavar="FILE.png", type=picture,
+    what.add_argument("--explain", metavar="FILE.png", type=scripts.picture,
         help="draw what the translation of one TEXT attended to")
     what.add_argument("--terms", metavar="FILE", type=Path,
         help="file of lines TERM<TAB>TRANSLATION: terms with given translations")
     what.add_argument("--ask", choices=("classify", "complete", "log_prob"),
         help="call another model than a translator, and print: label and probability (classify), a "
         "continuation (complete), log-probability and tokens (log_prob)")
-    parser.add_argument("--batch_size", metavar="N", type=number_from(int, 1), default=32,
-        help="maximum texts in one request (default: 32)")
+    parser.add_argument("--batch_size", metavar="N", type=scripts.number_from(1), default=32,
+        help="maximum texts in one request")
     # fmt: on
     add_server_options(parser)
     options = parser.parse_args(arguments)
@@ -58,16 +56,16 @@ def add_server_options(parser):
     # fmt: off
     server = parser.add_argument_group("server")
     server.add_argument("--server", metavar="HOST:PORT", default="127.0.0.1:8500",
-        help="address of the server (default: 127.0.0.1:8500)")
+        help="address of the server")
     server.add_argument("--model", metavar="NAME", default="default",
-        help="name of the model on the server (default: default)")
-    server.add_argument("--model_version", metavar="N", type=number_from(int, 0, 2**63 - 1),
+        help="name of the model on the server")
+    server.add_argument("--model_version", metavar="N", type=scripts.number_from(0, 2**63 - 1),
         help="version number (default: the newest)")
     server.add_argument("--label", metavar="NAME", help="version label, instead of --model_version")
-    server.add_argument("--header", nargs="+", default=(), metavar="NAME:VALUE",
+    server.add_argument("--header", nargs="+", default=[], metavar="NAME:VALUE",
         help="what a gateway asks for, as in 'authorization: Bearer TOKEN'")
     server.add_argument("--timeout", metavar="S", type=float, default=30.0,
-        help="seconds a request may take, retries included (default: 30)")
+        help="seconds a request may take, retries included")
     encryption = parser.add_argument_group("encryption")
     encryption.add_argument("--tls", action="store_true",
         help="encrypt; check the server with the system's CAs")

@@ -10,7 +10,6 @@ Exit status: 0 after Ctrl-C or SIGTERM, 1 if the server or the page could not st
 arguments.
 """
 
-import argparse
 import contextlib
 import json
 import re
@@ -23,8 +22,8 @@ from pathlib import Path
 from aiohttp import web
 
 from keras_tfmr.client import ServingClient
-from serving.arguments import port
 from serving.demo_api import Origin, application
+from training.command import scripts
 
 SERVER = Path(__file__).with_name("server.py")
 METADATA = "*/assets.extra/keras_tfmr.json"  # in the folder of versions
@@ -32,22 +31,21 @@ METADATA = "*/assets.extra/keras_tfmr.json"  # in the folder of versions
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    parser = scripts.parser(__doc__)
     # fmt: off
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--server", metavar="HOST:PORT", default="127.0.0.1:8500",
-        help="prediction server (default: 127.0.0.1:8500)")
+        help="prediction server")
     where.add_argument("--model_base_path", metavar="DIR",
         help="start a development server for this folder of versions")
     parser.add_argument("--model", metavar="NAME", default="default",
-        help="name of the model on the server (default: default)")
+        help="name of the model on the server")
     parser.add_argument("--languages", nargs=2, metavar="CODE",
         help="codes of source and target, as in pt en (default: those that the export names)")
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1",
-        help="address to listen on; 0.0.0.0 opens the page to the network (default: 127.0.0.1)")
-    parser.add_argument("--port", type=port, metavar="N", default=8080,
-        help="port of the page; 0 for any free one (default: 8080)")
+        help="address to listen on; 0.0.0.0 opens the page to the network")
+    parser.add_argument("--port", type=scripts.port, metavar="N", default=8080,
+        help="port of the page; 0 for any free one")
     # fmt: on
     return parser.parse_args(arguments)
 

@@ -12,19 +12,18 @@ a MarianMTModel. Exit status: 0 done, 1 the export would not serve or the preset
 wrong arguments.
 """
 
-import argparse
 import signal
 import sys
 from pathlib import Path
 
 from keras_tfmr._files import check_folder
 from keras_tfmr.compat import import_tensorflow
-from serving.arguments import file_to_read, number_from
+from training.command import preset_options, scripts
 
 # Options that are keyword arguments of `from_preset`.
 OF_PRESET = (
-    "num_beams", "num_return_sequences", "length_penalty", "max_length", "max_length_ratio",
-    "max_source_length", "max_new_tokens", "languages", "abbreviations", "language", "protect",
+    *preset_options.NAMES, "num_return_sequences", "max_length_ratio", "max_new_tokens",
+    "abbreviations",
 )  # fmt: skip
 # Those without an effect on a format of others.
 OF_SAVED_MODEL = (
@@ -35,58 +34,36 @@ OF_SAVED_MODEL = (
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    parser = scripts.parser(__doc__)
     # fmt: off
     parser.add_argument("preset", metavar="PRESET",
         help="folder of a run or of a published model, or hf://OWNER/NAME")
     parser.add_argument("--output", metavar="DIR", type=Path,
         help="folder to write (default: FORMAT in the folder PRESET)")
     parser.add_argument("--format", choices=("saved_model", "ctranslate2", "transformers"),
-        default="saved_model", help="format to write (default: saved_model)")
-    parser.add_argument("--weights", metavar="FILE", type=file_to_read,
-        help="weights to export (default: the preset's)")
+        default="saved_model", help="format to write")
     parser.add_argument("--precision", choices=("float32", "bfloat16", "int8"),
         help="precision of weights and layers (default: float32)")
-    parser.add_argument("--calibrate", metavar="FILE", type=file_to_read,
+    parser.add_argument("--calibrate", metavar="FILE", type=scripts.file_to_read,
         help="texts like those of real requests, a line each, for --precision int8 and the warm-up "
         "(default: the preset's, else sentences in its language)")
-    parser.add_argument("--shortlist", metavar="FILE", nargs="?", const="",
-        help="translate with the few target subwords that each text may need, which are learned "
-        "from a file of lines TEXT<TAB>TRANSLATION, or of texts, which the model translates first "
-        "(default: the pairs of the run)")
-    parser.add_argument("--num_beams", metavar="N", type=number_from(int, 1),
-        help="beam width, 1 for greedy (default: the preset's)")
-    parser.add_argument("--nbest", metavar="N", type=number_from(int, 1),
+    parser.add_argument("--nbest", metavar="N", type=scripts.number_from(1),
         dest="num_return_sequences",
         help="hypotheses of translate_nbest (default: --num_beams)")
-    parser.add_argument("--length_penalty", metavar="X", type=number_from(float, 0),
-        help="exponent of the length penalty (default: the preset's)")
-    parser.add_argument("--max_length", metavar="N", type=number_from(int, 1),
-        help="maximum tokens of a translation (default: the preset's, else 128); of a text, for a "
-        "model that does not translate")
-    parser.add_argument("--max_length_ratio", metavar="X", type=number_from(float, 0),
+    parser.add_argument("--max_length_ratio", metavar="X", type=scripts.number_from(0.0),
         help="maximum tokens of a translation per source token, plus 8 "
         "(default: the preset's, else 3)")
-    parser.add_argument("--max_source_length", metavar="N", type=number_from(int, 1),
-        help="maximum tokens read from a text to translate (default: the preset's, else 128)")
-    parser.add_argument("--max_new_tokens", metavar="N", type=number_from(int, 1),
+    parser.add_argument("--max_new_tokens", metavar="N", type=scripts.number_from(1),
         help="maximum tokens of a completion (default: the preset's, else 128)")
-    parser.add_argument("--languages", nargs=2, metavar="CODE",
-        help="codes of source and target, as in pt en (default: the preset's)")
-    parser.add_argument("--abbreviations", metavar="FILE", type=file_to_read,
+    parser.add_argument("--abbreviations", metavar="FILE", type=scripts.file_to_read,
         help="file of abbreviations, for documents (default: the preset's, else those of the "
         "source's language)")
-    parser.add_argument("--language", metavar="CODE",
-        help="target language of texts without a tag, if the model has several")
-    parser.add_argument("--protect", nargs="+", metavar="NAME",
-        help="spans to leave untranslated: names such as url and code, RE2 patterns, or none "
-        "(default: the preset's)")
     parser.add_argument("--warm_up", nargs="+", metavar="NAME",
         help="signatures that a server warms up before it serves (default: translate and "
         "translate_nbest; classify; complete and complete_greedily)")
     parser.add_argument("--no_check", action="store_true", help="do not load and query the result")
     # fmt: on
+    preset_options.add_to(parser)
     options = parser.parse_args(arguments)
     if options.output is None and not Path(options.preset).is_dir():
         parser.error(f"--output is needed, because {options.preset} is no folder")
@@ -119,9 +96,7 @@ def lines_of(path):
 
 def export(options):
     """Loads the preset and writes the export; returns its path."""
-    given = {name: value for name in OF_PRESET if (value := vars(options)[name]) is not None}
-    if options.protect == ["none"]:
-        given["protect"] = []
+    given = preset_options.given(options, OF_PRESET)
     output = options.output or Path(options.preset, options.format)
     check_folder(output)
     texts = options.calibrate and lines_of(options.calibrate)

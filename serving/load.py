@@ -9,7 +9,6 @@ server's, since it takes processor time itself. Exit status: 0 done, 1 if a requ
 arguments, 3 no server.
 """
 
-import argparse
 import collections
 import itertools
 import math
@@ -22,28 +21,28 @@ from pathlib import Path
 import numpy as np
 
 from keras_tfmr.client import ServingError, UnavailableError
-from serving.arguments import number_from, picture
 from serving.client import add_server_options, connect
+from training.command import scripts
 
 HEADER = ("texts a request", "callers", "texts/s", "p50, ms", "p95, ms", "p99, ms", "errors")
 
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    parser = scripts.parser(__doc__)
     # fmt: off
     parser.add_argument("--data", metavar="FILE", type=Path, required=True,
         help="file of texts, one per line; TSV files are read up to the first tab")
     parser.add_argument("--ask", choices=("translate", "classify", "log_prob"), default="translate",
-        help="what to ask (default: translate)")
-    parser.add_argument("--callers", metavar="N", type=number_from(int, 1), nargs="+",
+        help="what to ask")
+    parser.add_argument("--callers", metavar="N", type=scripts.number_from(1), nargs="+",
         default=[1, 2, 4, 8, 16, 32, 64], help="callers at once (default: 1 2 4 8 16 32 64)")
-    parser.add_argument("--texts", metavar="N", type=number_from(int, 1), nargs="+",
+    parser.add_argument("--texts", metavar="N", type=scripts.number_from(1), nargs="+",
         default=[1, 32], help="texts in a request (default: 1 32)")
-    parser.add_argument("--seconds", metavar="S", type=number_from(float, 0.1), default=10.0,
-        help="of each line of the table (default: 10)")
-    parser.add_argument("--plot", metavar="FILE.png", type=picture, help="also draw the table")
+    parser.add_argument("--seconds", metavar="S", type=scripts.number_from(0.1), default=10.0,
+        help="of each line of the table")
+    parser.add_argument("--plot", metavar="FILE.png", type=scripts.picture,
+        help="also draw the table")
     add_server_options(parser)
     # fmt: on
     return parser.parse_args(arguments)

@@ -13,7 +13,6 @@ ends it at once. Exit status: 0 after a signal, 130 or 143 if it did not serve y
 not start, 2 wrong arguments.
 """
 
-import argparse
 import asyncio
 import contextlib
 import logging
@@ -29,7 +28,7 @@ import threading
 from aiohttp import web
 
 from keras_tfmr.compat import quiet_libraries
-from serving.arguments import port
+from training.command import scripts
 
 MAX_REQUEST_BYTES = 64 << 20
 REST_TIMEOUT = 30  # seconds of a request over REST, the wait included; gRPC's callers set theirs
@@ -39,21 +38,20 @@ GRACE = 30  # seconds in which requests can finish after a signal: as long as th
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout)
+    parser = scripts.parser(__doc__)
     # fmt: off
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("preset", metavar="PRESET", nargs="?",
         help="folder of a run, published model, or hf://OWNER/NAME")
     which.add_argument("--model_base_path", metavar="DIR", help="folder of the versions 1, 2, …")
     parser.add_argument("--model_name", metavar="NAME", default="default",
-        help="name of the model in requests (default: default)")
+        help="name of the model in requests")
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1",
-        help="address to listen on; 0.0.0.0 opens the server to the network (default: 127.0.0.1)")
-    parser.add_argument("--port", metavar="N", type=port, default=8500,
-        help="gRPC port; 0 for any free one (default: 8500)")
-    parser.add_argument("--rest_api_port", metavar="N", type=port, default=8501,
-        help="REST port; 0 for any free one (default: 8501)")
+        help="address to listen on; 0.0.0.0 opens the server to the network")
+    parser.add_argument("--port", metavar="N", type=scripts.port, default=8500,
+        help="gRPC port; 0 for any free one")
+    parser.add_argument("--rest_api_port", metavar="N", type=scripts.port, default=8501,
+        help="REST port; 0 for any free one")
     # fmt: on
     options = parser.parse_args(arguments)
     if options.port == options.rest_api_port != 0:

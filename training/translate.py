@@ -29,7 +29,7 @@ from pathlib import Path
 from keras_tfmr._files import check_writable
 from keras_tfmr.compat import import_tensorflow, usable_cores
 from keras_tfmr.text.strings import read_terms
-from training.command import scripts
+from training.command import preset_options, scripts
 from training.command.disk import RunError
 
 PACKED = (".bz2", ".gz", ".xz", ".zip", ".zst")
@@ -64,32 +64,12 @@ def parse_arguments(arguments=None):
         help="append a tab and the score: the log-probability divided by the length penalty")
     parser.add_argument("--terms", metavar="FILE", type=Path,
         help="file of lines TERM<TAB>TRANSLATION: terms with given translations")
-    parser.add_argument("--num_beams", metavar="N", type=scripts.at_least(1),
-        help="beam width, 1 for greedy (default: the preset's)")
-    parser.add_argument("--length_penalty", metavar="X", type=scripts.at_least(0.0),
-        help="exponent of the length penalty (default: the preset's)")
-    parser.add_argument("--max_length", metavar="N", type=scripts.at_least(1),
-        help="maximum tokens of a translation (default: the preset's)")
-    parser.add_argument("--max_source_length", metavar="N", type=scripts.at_least(1),
-        help="maximum tokens read from a line (default: the preset's)")
-    parser.add_argument("--protect", nargs="+", metavar="NAME",
-        help="spans to leave untranslated: names such as url and code, RE2 patterns, or none "
-        "(default: the preset's)")
-    parser.add_argument("--languages", nargs=2, metavar="CODE",
-        help="codes of source and target, as in pt en (default: the preset's)")
-    parser.add_argument("--language", metavar="CODE",
-        help="target language, if the model has several")
-    parser.add_argument("--weights", metavar="FILE", type=Path,
-        help="weights to use (default: the preset's)")
     parser.add_argument("--precision", choices=("float32", "bfloat16", "int8"), default="float32",
         help="precision of weights and layers")
-    parser.add_argument("--shortlist", metavar="FILE", nargs="?", const="",
-        help="translate with the few target subwords that each line may need, which are learned "
-        "from a file of lines TEXT<TAB>TRANSLATION, or of texts, which the model translates first "
-        "(default: the pairs of the run)")
-    parser.add_argument("--batch_size", metavar="N", type=scripts.at_least(1), default=128,
+    parser.add_argument("--batch_size", metavar="N", type=scripts.number_from(1), default=128,
         help="lines translated together")
     # fmt: on
+    preset_options.add_to(parser)
     options = parser.parse_args(arguments)
     if options.documents and (options.scores or options.terms):
         parser.error("--scores and --terms cannot be given with --documents")
@@ -173,19 +153,10 @@ def load(options):
     with contextlib.suppress(RuntimeError):  # TensorFlow has already started its threads
         # One core for each batch: several at once gain more than threads within an operation.
         tf.config.threading.set_intra_op_parallelism_threads(1)
-    chosen = {
-        "num_beams": options.num_beams,
-        "length_penalty": options.length_penalty,
-        "max_length": options.max_length,
-        "max_source_length": options.max_source_length,
-        "languages": options.languages,
-        "language": options.language,
-        "protect": [] if options.protect == ["none"] else options.protect,
-    }
-    chosen = {name: value for name, value in chosen.items() if value is not None}
+    given = preset_options.given(options)
     try:
         terms = read_terms(options.terms) if options.terms else {}
-        translator = Translator.from_preset(options.preset, options.weights or True, **chosen)
+        translator = Translator.from_preset(options.preset, options.weights or True, **given)
         examples = texts_for(translator, None)[:64]
         shortlist = options.shortlist
         if shortlist is not None:

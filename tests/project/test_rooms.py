@@ -15,7 +15,7 @@ training.tasks
 training.settings training.translate
 training.corpus serving.demo serving.server serving.export serving.client
 training.command training.phrasebook training.scores serving.devserver serving.demo_api
-keras_tfmr.text_models serving.arguments
+keras_tfmr.text_models
 keras_tfmr.export
 keras_tfmr.presets keras_tfmr.client
 keras_tfmr.shortlist keras_tfmr.signatures

@@ -22,9 +22,9 @@ WRONG = {
         ("{to_out} --terms {here}/no.tsv", "No such file or directory: '{here}/no.tsv'"),
         ("{to_out} --terms {here}/in.txt", "in.txt, line 1: expected TERM, a tab"),
         ("{to_out} --language deu", "deu"),
-        ("{to_out} --weights {here}/no.h5", "there is no file of weights {here}/no.h5"),
+        ("{to_out} --weights {here}/no.h5", "there is no file {here}/no.h5"),
         ("{to_out} --protect ur", "'ur' is none of"),
-        ("{to_out} --num_beams 0", "must be 1 or more"),
+        ("{to_out} --num_beams 0", "must be from 1"),
     ),
     export: (
         ("{run}no --output {here}/old", "{run}no"),

@@ -1,4 +1,4 @@
-"""The base of every script here: options, start and end, signals, and whole files.
+"""The base of every script: options, start and end, signals, and whole files.
 
-Knows no training, no model and no server.
+Imports no training, no model and no server.
 """

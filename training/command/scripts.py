@@ -1,11 +1,17 @@
-"""The form of all command lines: `--underscored_options`, and `(default: …)` in the help."""
+"""The form of all command lines: `--underscored_options`, and `(default: …)` in the help.
+
+What is wrong with an argument is said before any work begins.
+"""
 
 import argparse
 import math
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from keras_tfmr._files import check_writable
 
 
 def begin_quietly(stopped: str = "Stopped.") -> None:
@@ -46,7 +52,7 @@ def parser(documentation: str, **options: Any) -> argparse.ArgumentParser:
         options: As for `argparse.ArgumentParser`.
 
     >>> own = parser("Counts lines.", prog="count.py", usage=argparse.SUPPRESS, add_help=False)
-    >>> _ = own.add_argument("--at_most", type=at_least(1), default=9, metavar="N", help="lines")
+    >>> _ = own.add_argument("--at_most", type=number_from(1), default=9, metavar="N", help="lines")
     >>> print(own.format_help().splitlines()[-1])
       --at_most N  lines (default: 9)
     """
@@ -55,17 +61,41 @@ def parser(documentation: str, **options: Any) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(**about, **options)
 
 
-def at_least(least: float) -> Callable[[str], float]:
-    """The type of an option that is a number: a whole one if `least` is an int.
+def number_from(lowest: float, most: float = math.inf) -> Callable[[str], float]:
+    """The type of an option that is a number, a whole one if `lowest` is an int; `most` may be it.
 
-    >>> at_least(0.0)("2")
+    >>> number_from(0.0)("2")
     2.0
     """
+    kind = type(lowest)
 
     def number(text: str) -> float:
-        value = type(least)(text)
-        if not least <= value < math.inf:
-            raise argparse.ArgumentTypeError(f"must be {least} or more. Received: {text!r}")
+        value = kind(text)
+        if not lowest <= value <= most or value == math.inf:
+            to = f" to {most}" if most < math.inf else ""
+            raise argparse.ArgumentTypeError(f"must be from {lowest}{to}. Received: {text}")
         return value
 
+    number.__name__ = kind.__name__  # argparse names it if the text is no number
     return number
+
+
+port = number_from(0, 65535)
+
+
+def file_to_read(text: str) -> Path:
+    """The type of an option that names a file to read, as a path."""
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return Path(text)
+
+
+def picture(text: str) -> str:
+    """The type of an option that names a picture to write."""
+    if Path(text).suffix != ".png":
+        raise argparse.ArgumentTypeError(f"must end in .png. Received: {text}")
+    try:
+        check_writable(Path(text))
+    except OSError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
