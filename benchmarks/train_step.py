@@ -72,7 +72,7 @@ def step_of(name, size, batch, gpu):
     import keras
 
     from keras_tfmr import LabelSmoothedCrossEntropy, NoamSchedule, Transformer
-    from training.run.adam import Adam
+    from training.run.optimizer import Adam
 
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(name.split(",")[0].split()[1])

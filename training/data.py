@@ -42,19 +42,15 @@ class Data:
     Fields:
         task: The task, such as `tasks.TranslationTask`.
         batches: The `Batches`.
-        validation: List of `(source, reference)`.
-        test: The same for a test set; empty if there is none.
+        encoded: The `Encoded`, whose `held_out` has the evaluation sets.
         steps: Number of updates of the run, 0 if minutes have to be measured.
-        record: Counts and checksums, for config.json.
         summary: Lines for people.
     """
 
     task: object
     batches: Batches
-    validation: list
-    test: list
+    encoded: store.Encoded
     steps: int
-    record: dict
     summary: str
 
 
@@ -76,15 +72,8 @@ def prepare(settings, folder, before, known=None, replicas=1):
         check_unchanged(encoded, before, folder)
     task = TASKS[settings.task](settings, tokenizers)
     batches = make_batches(settings, task, encoded, replicas)
-    return Data(
-        task,
-        batches,
-        validation=encoded.held_out["validation"],
-        test=encoded.held_out["test"],
-        steps=steps_of(settings, batches),
-        record=encoded.record,
-        summary=summary(settings, encoded, tokenizers, batches),
-    )
+    said = summary(settings, encoded, tokenizers, batches)
+    return Data(task, batches, encoded, steps_of(settings, batches), said)
 
 
 def steps_of(settings, batches):
@@ -132,35 +121,29 @@ def encode(settings, folder, known=None):
     store.delete(folder)
     folder.mkdir(parents=True)
     try:
-        return read_and_encode(settings, folder, known)
+        corpora = corpora_of(settings)
+        tags = [corpus.tag for corpus in corpora]
+        slots = slot_inserter(settings, tags)
+        files = [entry for corpus in corpora for entry in corpus.checksums()]
+        rules, counts = rules_of(settings, corpora), collections.Counter()
+        rows = [cleaned(corpus.rows(settings), rules, counts) for corpus in corpora]
+        unique = UniquePairs(folder / store.TEXT, rows, counts)  # until the pairs are encoded
+        check_any(unique, corpora, counts)
+        sets = evaluation_sets(settings, corpora, unique)
+        # Each call reads the file once: vocabulary and labels are known before the first id.
+        held_out = sentences_of(settings.task, sets)
+        learned = functools.partial(as_learned, unique, held_out, tags, slots, counts)
+        tokenizers = known or learn(settings, learned, len(unique))
+        if settings.task == "classify":
+            tokenizers = tokenizers[0], labels_of(learned(), sets)
+        encoded = store.write(folder, learned(), len(corpora), tokenizers, sets, files, counts)
+        unique.path.unlink()
+        if changes := encoded.changed_files():
+            raise RunError(f"The corpus changed while it was read: {'; '.join(changes)}")
+        return encoded, tokenizers
     except BaseException:
         store.delete(folder)
         raise
-
-
-def read_and_encode(settings, folder, known):
-    """The stages from files to ids: see `encode`."""
-    corpora = corpora_of(settings)
-    tags = [corpus.tag for corpus in corpora]
-    slots = slot_inserter(settings, tags)
-    files = [entry for corpus in corpora for entry in corpus.checksums()]
-    rules, counts = rules_of(settings, corpora), collections.Counter()
-    rows = [cleaned(corpus.rows(settings), rules, counts) for corpus in corpora]
-    unique = UniquePairs(folder / store.TEXT, rows, counts)  # a file until the pairs are encoded
-    check_any(unique, corpora, counts)
-    sets = evaluation_sets(settings, corpora, unique)
-    # Each call reads the file once: the vocabulary and the labels are known before the first id.
-    learned = functools.partial(
-        as_learned, unique, sentences_of(settings.task, sets), tags, slots, counts
-    )
-    tokenizers = known or learn(settings, learned, len(unique))
-    if settings.task == "classify":
-        tokenizers = tokenizers[0], labels_of(learned(), sets)
-    encoded = store.write(folder, learned(), len(corpora), tokenizers, sets, files, counts)
-    unique.path.unlink()
-    if changes := encoded.changed_files():
-        raise RunError(f"The corpus changed while it was read: {'; '.join(changes)}")
-    return encoded, tokenizers
 
 
 def slot_inserter(settings, tags):

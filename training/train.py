@@ -69,19 +69,23 @@ def train(settings):
 def begin(asked, folder, workers):
     """The `Run`, after the folder holds its config.json and its encoded corpus."""
     check_apart(asked, folder)
-    before = run_folder.begin(folder, asked) if workers.chief else workers.read_config(folder)
+    if workers.chief:
+        before = run_folder.begin(folder, asked)
+    else:
+        workers.barrier()  # the chief has written config.json then
+        before = folder.read_config()
     settings = run_folder.settle(asked, before)
     start = Start(settings.init_from) if settings.init_from else None
     tokenizers = start.tokenizers() if start else None
     data = prepare(settings, folder, before, tokenizers, workers.replicas)
     config = data.task.config(start and start.config)
     if workers.chief:
-        content = before or run_folder.new_config(data.task, config, data.record, start)
+        content = before or run_folder.new_config(data.task, config, data.encoded.record, start)
         content |= data.task.entries(config)  # a setting of the search may have changed
         content["arguments"] = settings.to_dict()  # which repeat the run
         content["minutes"] = asked.minutes  # of which the arguments have the updates later
         folder.begin(content, data.task.tokenizers, new=not before)
-        workers.barrier()  # for which the others wait in `read_config`
+        workers.barrier()  # for which the others wait above
     return Run(settings, folder, workers, data, config, start)
 
 
@@ -125,7 +129,9 @@ def fit(run, model, started):
         return state
     task, chief = run.data.task, run.workers.chief
     averaged = task.model(run.config)
-    evaluator = Evaluator(task, averaged, run.data.validation, most=settings.validation_pairs)
+    evaluator = Evaluator(
+        task, averaged, run.data.encoded.held_out["validation"], most=settings.validation_pairs
+    )
     if newest:
         restore(newest, state_of(model))
         run.say(f"Resuming from update {state.step:,}, {state.seconds / 60:.1f} minutes used.")

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.run.adam import Adam
-from training.run.optimizer import WarmupCosine, assign_average, make_optimizer
+from training.run.optimizer import Adam, WarmupCosine, assign_average, make_optimizer
 from training.settings.training_config import TrainingConfig
 
 SHAPES = (), (5,), (7, 3)

@@ -101,7 +101,7 @@ def test_a_label_that_is_only_measured_on_is_a_label(tmp_path):
     test = write(tmp_path / "test.tsv", ["the fish\tz", "a horse\tx"])
     found = prepared(tmp_path, data, "--validation", str(test))
     assert found.task.tokenizers[1].names == ["x", "y", "z"]
-    assert found.validation == [("the fish", "z"), ("a horse", "x")]
+    assert found.encoded.held_out["validation"] == [("the fish", "z"), ("a horse", "x")]
 
 
 def test_scores_of_labels():

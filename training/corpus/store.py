@@ -31,7 +31,8 @@ class Encoded:
     Fields:
         sides: `(values, offsets)` of the ids of source and target, memory maps.
         parts: The number of pairs of each corpus.
-        held_out: `{"validation": pairs, "test": pairs}`, lists of (source, target).
+        held_out: `{"validation": pairs}`, lists of (source, target); of a test set, too, if there
+            is one.
         record: Counts and checksums, for config.json.
     """
 
@@ -117,7 +118,7 @@ def write(folder, pairs, num_corpora, tokenizers, sets, files, dropped):
         "arrays": arrays,
         "parts": [counts[corpus] for corpus in range(num_corpora)],
         "tokenizers": identity(tokenizers),
-        "held_out": {n: sets[n].tagged() if n in sets else [] for n in ("validation", "test")},
+        "held_out": {name: held_out.tagged() for name, held_out in sets.items()},
         "record": entries,
     }
     write_json(folder / INDEX, index)

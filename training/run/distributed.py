@@ -86,11 +86,6 @@ class Distribution:
     def barrier(self):
         """Waits until all workers have called this."""
 
-    def read_config(self, folder):
-        """The config.json that the chief has written."""
-        self.barrier()
-        return folder.read_config()
-
     def build(self, model, batches):
         """Builds what a compiled model has to build before `fit`, from a dataset of batches."""
 

@@ -97,10 +97,7 @@ def sets_to_measure(settings, data):
     sets = {}
     if settings.phrasebook and settings.task == "translation":
         sets["everyday"] = phrasebook.everyday()  # not made like what was learned
-    sets["validation"] = data.validation
-    if data.test:
-        sets["test"] = data.test
-    return sets
+    return sets | data.encoded.held_out
 
 
 def tell_what_next(settings, folder):

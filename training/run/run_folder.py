@@ -9,7 +9,7 @@ import uuid
 
 import filelock
 
-from keras_tfmr.config import versions
+from keras_tfmr.config import PACKAGES, versions
 from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.text.spans import DEFAULT
 from training.command.disk import (
@@ -21,8 +21,6 @@ from training.command.disk import (
 )
 from training.run.device import default_precision
 from training.settings.training_config import FREE
-
-PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "sentencepiece", "sacrebleu")
 
 
 class RunFolder(PresetFolder):
@@ -199,7 +197,7 @@ def new_config(task, config, corpus, start):
         "command": shlex.join(["python", *sys.argv]),
         "corpus": corpus,
         "phrasebook": task.settings.phrasebook,  # which the demo page says
-        "versions": versions(*PACKAGES),
+        "versions": versions(*PACKAGES, "sacrebleu"),
     }
     if start:
         content["start"] = start.record()
