@@ -141,8 +141,7 @@ def page(numbers):
         "does not batch the sentences of different callers.\n\n" + harness.table(header, rows)
     )
     for row in numbers["rows"]:
-        lines = ["| " + " | ".join(load.HEADER) + " |", "| --- " * len(load.HEADER) + "|"]
-        lines += map(load.line_of, row["rows"])
+        lines = [load.HEADER, *map(load.line_of, row["rows"])]
         text += f"\n## {row['model']}, {row['engine']}\n\n" + "\n".join(lines) + "\n"
     return text
 

@@ -24,7 +24,8 @@ from keras_tfmr.client import ServingError, UnavailableError
 from serving.client import add_server_options, connect
 from training.command import scripts
 
-HEADER = ("texts a request", "callers", "texts/s", "p50, ms", "p95, ms", "p99, ms", "errors")
+HEADER = """| texts a request | callers | texts/s | p50, ms | p95, ms | p99, ms | errors |
+| --- | --- | --- | --- | --- | --- | --- |"""
 
 
 def parse_arguments(arguments=None):
@@ -179,7 +180,7 @@ def main(arguments=None):
             }
             ask = asks[options.ask]
             ask(texts[:1])  # an error now, if no server is there or it has another model
-            print("| " + " | ".join(HEADER) + " |\n" + "| --- " * len(HEADER) + "|", flush=True)
+            print(HEADER, flush=True)
             for size, callers in itertools.product(options.texts, options.callers):
                 rows.append(measured(ask, texts, size, callers, options.seconds))
                 print(line_of(rows[-1]), flush=True)

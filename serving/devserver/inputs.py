@@ -1,7 +1,6 @@
 """Inputs of requests as arrays, checked before anything of the size that they claim is made."""
 
 import base64
-import itertools
 import math
 
 import numpy as np
@@ -46,23 +45,17 @@ def from_proto(name, proto, info):
 
 def from_json(name, value, info):
     """The array of a JSON value for the input of a TensorInfo; a ValueError if it is none."""
-    sizes, level = [], [value]
-    while level and isinstance(level[0], list):
-        lengths = {len(one) if isinstance(one, list) else None for one in level}
-        if len(lengths) > 1:
-            raise ValueError(f"{name}: expected lists of one length at each depth, all dense")
-        sizes += lengths
-        level = [*itertools.chain.from_iterable(level)]
-    if any(isinstance(one, list) for one in level):
+    found = np.array(value, object)
+    if any(isinstance(one, list) for one in found.ravel()):
         raise ValueError(f"{name}: expected lists of one length at each depth, all dense")
-    check_rows(name, sizes)
-    kind, values = tf.as_dtype(info.dtype), [without_base64(one) for one in level]
+    check_rows(name, found.shape)
+    kind, values = tf.as_dtype(info.dtype), [without_base64(one) for one in found.ravel()]
     for one in values:
         if not isinstance(one, types_of(kind)) or isinstance(one, bool) != (kind == tf.bool):
             raise ValueError(f"{name}: expected {kind.name}. Received: {one!r:.80}")
     if kind == tf.string:
         values = [one.encode() if isinstance(one, str) else one for one in values]
-    return np.array(values, kind.as_numpy_dtype).reshape(sizes)
+    return np.array(values, kind.as_numpy_dtype).reshape(found.shape)
 
 
 def types_of(kind):

@@ -32,7 +32,7 @@ def test_the_command_prints_a_table_and_draws_it(address, tmp_path, capsys):
     words = [f"--data={data}", "--callers", "1", "3", "--texts", "1", "2", "--seconds=0.1"]
     assert load.main([*words, f"--server={address}", f"--plot={picture}"]) == 0
     header, _, *lines = capsys.readouterr().out.splitlines()
-    assert header.count("|") == len(load.HEADER) + 1
+    assert header.startswith("| texts a request | callers | texts/s |")
     cells = [re.findall(r"[^| ]+", line) for line in lines]
     assert [line[:2] for line in cells] == [["1", "1"], ["1", "3"], ["2", "1"], ["2", "3"]]
     assert all(float(line[2]) > 0 and line[-1] == "0" for line in cells)
