@@ -8,7 +8,6 @@ alternate, and most figures are rates of several callers or of whole commands.)
 A script calls `parser`, `parsed` and `report`, and `serve` if `alone` runs it.
 """
 
-import argparse
 import contextlib
 import datetime
 import importlib.util
@@ -23,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from keras_tfmr.compat import usable_cores
+from training.command import scripts
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -32,19 +32,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 def parser(text, *, turns=3):
     """An argument parser with the options of every benchmark; None leaves `--turns` out."""
-    first, _, rest = text.partition("\n")
-    made = argparse.ArgumentParser(
-        description=first, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = scripts.parser(text)
     if turns:
-        made.add_argument(
-            "--turns", type=int, default=turns, help=f"of each side (default: {turns})"
-        )
-    made.add_argument(
-        "--quick",
-        action="store_true",
-        help="a tiny case, once, without other options; writes nothing",
-    )
+        made.add_argument("--turns", type=int, default=turns, help="of each side")
+    about = "a tiny case, once, without other options; writes nothing"
+    made.add_argument("--quick", action="store_true", help=about)
     return made
 
 
@@ -103,10 +95,10 @@ def say(side, setting, answer):
     print(f"{side}, {setting}: {shown}", file=sys.stderr, flush=True)
 
 
-def alone(script, task, environment=None, python=sys.executable):
+def alone(script, task, environment=None):
     """The answer of `serve` in its own process, which runs `script` with a JSON task."""
     done = subprocess.run(
-        [python, str(script), "--task", json.dumps(task, default=str)],
+        [sys.executable, str(script), "--task", json.dumps(task, default=str)],
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         capture_output=True, text=True,
     )  # fmt: skip
@@ -124,13 +116,12 @@ def serve(function):
     return True
 
 
-def command(script, *words, environment=None):
+def command(script, *words):
     """Runs a script of the project, silently; returns seconds, processor seconds and peak MiB."""
     begun = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, *map(str, (ROOT / script, *words))],
-        env={**os.environ, **(environment or {})}, cwd=ROOT,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         errors = process.stderr.read().decode()
         cost = used(process)

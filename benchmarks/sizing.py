@@ -59,13 +59,8 @@ def served(models, texts, cells, seconds):
         server.stdout.close()
 
 
-def alone(what, **task):
-    """A task in its own process, which has its own peak of memory."""
-    return peer(**task) if what == "peer" else random_weights(**task)
-
-
 def peer(path, dtype, beams, tokens, texts, cells, seconds):
-    """CTranslate2 with a thread for each core."""
+    """In its own process, which has its own peak of memory: CTranslate2, a thread for each core."""
     import resource
 
     begun = time.perf_counter()
@@ -75,11 +70,6 @@ def peer(path, dtype, beams, tokens, texts, cells, seconds):
     rows = grid(translate, texts, cells, seconds)
     return {"ready": ready, "rows": rows,
             "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}  # fmt: skip
-
-
-def random_weights(run, preset, vocab, texts, to):
-    """The folder of a model of another size: see `untrained`."""
-    return str(untrained(run, preset, vocab, texts, Path(to)))
 
 
 def exported(run, folder, precision):
@@ -99,7 +89,7 @@ def sides(run, folder, texts, cells, seconds, tokens):
     to, begun = folder / "ctranslate2", time.perf_counter()
     harness.command("serving/export.py", run, "--format", "ctranslate2", "--output", to)
     made = {"seconds": time.perf_counter() - begun, "mb": ""}
-    task = {"what": "peer", "path": to, "beams": 4, "tokens": tokens, "texts": texts}
+    task = {"path": to, "beams": 4, "tokens": tokens, "texts": texts}
     for precision in PRECISIONS:
         more = {"dtype": precision, "cells": cells, "seconds": seconds}
         yield f"CTranslate2 {precision}", made, harness.alone(__file__, task | more)
@@ -110,11 +100,8 @@ def measured(args, texts, folder):
     run = args.run or harness.tiny_run(folder)
     models = {args.name: (run, (0, 128))}
     if args.untrained:
-        preset, vocab = args.untrained
-        task = {"what": "random_weights", "run": run, "preset": preset, "vocab": vocab}
-        task |= {"texts": texts[:64], "to": folder / "untrained"}
-        other = harness.alone(__file__, task)
-        models[preset] = other, TOKENS
+        other = untrained(run, *args.untrained, texts[:64], folder / "untrained")
+        models[args.untrained[0]] = other, TOKENS
     cells = list(itertools.product(TEXTS, args.callers))
     if not args.quick:
         ends = {min(args.callers), max(args.callers)}
@@ -173,4 +160,4 @@ def main():
 
 
 if __name__ == "__main__":
-    harness.serve(alone) or main()
+    harness.serve(peer) or main()

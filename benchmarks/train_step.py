@@ -15,14 +15,11 @@ import time
 import harness
 import numpy as np
 
+from training.command.scripts import keep_freed_memory
+
 VOCAB, BATCH, LENGTH = 8000, 64, 32
-# glibc's malloc then keeps what is freed, so that the system need not clear its pages again.
-KEEPS = {
-    "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.arena_max=1:"
-    "glibc.malloc.trim_threshold=2147483647"
-}
-OURS = {"keeps freed memory": KEEPS}
-PEERS = {"keeps freed memory": KEEPS, "returns it": {}}
+OURS = {"keeps freed memory": True}
+PEERS = {"keeps freed memory": True, "returns it": False}
 SIDES = {
     "keras_tfmr float32": OURS,
     "keras_tfmr mixed_bfloat16": OURS,
@@ -87,8 +84,10 @@ def step_of(name, size, batch, gpu):
     return lambda: float(model.train_on_batch([source, target], labels))
 
 
-def one(name, size, rows, length, seconds, gpu):
+def one(name, size, rows, length, seconds, gpu, keeps):
     """In its own process: builds a model and times its steps."""
+    if keeps:
+        keep_freed_memory()
     batch = batch_of(rows, length)
     begun = time.perf_counter()
     step = step_of(name, size, batch, gpu)
@@ -134,16 +133,15 @@ def measured(args, size, rows, length):
     if not harness.installed("torch"):
         names = [name for name in names if not name.startswith("torch")]
 
-    def run(name, environment):
+    def run(name, keeps):
         backend = {"KERAS_BACKEND": "torch"} if name.startswith("torch") else {}
         task = {"name": name, "size": size, "rows": rows, "length": length,
-                "seconds": args.seconds, "gpu": args.gpu}  # fmt: skip
-        return lambda: harness.alone(__file__, task, {**backend, **environment})
+                "seconds": args.seconds, "gpu": args.gpu, "keeps": keeps}  # fmt: skip
+        return lambda: harness.alone(__file__, task, backend)
 
-    settings = {name: {"default": {}} if args.gpu else SIDES[name] for name in names}
+    settings = {name: {"default": False} if args.gpu else SIDES[name] for name in names}
     sides = {
-        name: {label: run(name, environment) for label, environment in settings[name].items()}
-        for name in names
+        name: {label: run(name, keeps) for label, keeps in settings[name].items()} for name in names
     }
     return harness.compare(sides, args.turns, quick=args.quick)
 

@@ -17,10 +17,9 @@ from training.command.disk import RunError, changes_in_words, differences
 from training.corpus import store
 from training.corpus.batches import Batches, CorpusPart, compiles_by_shape
 from training.corpus.filter import Rules, cleaned, typical_ratio
-from training.corpus.held_out import check_any, given_sets, hold_out
+from training.corpus.pairs import UniquePairs, check_any, given_sets, hold_out
 from training.corpus.slots import SlotInserter
 from training.corpus.sources import corpora_of, rates, tagged
-from training.corpus.unique import UniquePairs
 from training.tasks import TASKS
 
 LEARNED = 200_000  # lines that a vocabulary is learned from

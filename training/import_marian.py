@@ -18,6 +18,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from training.command import scripts
+
 REPORT = """# {published[name]}
 
 `{command}`
@@ -43,8 +45,6 @@ source keeps its own licence.
 
 def parse_arguments(arguments=None):
     """The command line as a namespace."""
-    from training.command import scripts
-
     parser = scripts.parser(__doc__)
     # fmt: off
     parser.add_argument("model", metavar="MODEL",
@@ -63,11 +63,7 @@ def parse_arguments(arguments=None):
 
 def main(arguments=None):
     """The command; returns its exit status."""
-    options = parse_arguments(arguments)
-    # Imported here, so that --help and wrong arguments are answered at once.
-    from training.command.process import command
-
-    return command("import_marian.py", import_model, options)
+    return scripts.command("import_marian.py", import_model, parse_arguments(arguments))
 
 
 def import_model(options):

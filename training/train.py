@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_tfmr.config import Config
 from keras_tfmr.models import TransformerConfig
-from training.command import process
+from training.command import scripts
 from training.corpus.sources import check_apart
 from training.data import Data, prepare
 from training.run import report, run_folder
@@ -49,8 +49,8 @@ class Run:
 
 def command(program, settings):
     """Runs a training script; returns its exit status."""
-    process.keep_freed_memory()
-    return process.command(program, train, settings)
+    scripts.keep_freed_memory()
+    return scripts.command(program, train, settings)
 
 
 def train(settings):

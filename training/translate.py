@@ -38,11 +38,7 @@ BATCHES = 8  # batches for each core: their texts are read, sorted by length and
 
 def main(arguments=None):
     """The command; returns its exit status."""
-    options = parse_arguments(arguments)
-    # Imported here, so that --help and wrong arguments are answered at once.
-    from training.command.process import command
-
-    return command("translate.py", translate_file, options)
+    return scripts.command("translate.py", translate_file, parse_arguments(arguments))
 
 
 def parse_arguments(arguments=None):

@@ -15,9 +15,8 @@ from keras_tfmr import SubwordTokenizer
 from training.command.disk import RunError
 from training.corpus import sources, store
 from training.corpus.filter import Rules, cleaned, typical_ratio
-from training.corpus.held_out import read_pairs
+from training.corpus.pairs import UniquePairs, first_of_equal, read_pairs
 from training.corpus.sources import Corpus
-from training.corpus.unique import UniquePairs, first_of_equal
 from training.data import encode, make_batches
 from training.settings.training_config import TrainingConfig
 from training.tasks import TranslationTask

@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 
 from training.command.disk import RunError
 from training.corpus import data_sets
-from training.corpus.held_out import given_sets
+from training.corpus.pairs import given_sets
 from training.corpus.sources import parse
 from training.settings.training_config import TrainingConfig
 

@@ -12,7 +12,7 @@ from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
 from serving import export
 from training import train_pt_en, translate
-from training.command.process import peak_memory_mib
+from training.command.scripts import peak_memory_mib
 from training.run import budget, callback
 from training.run.optimizer import make_optimizer
 from training.run.run_folder import RunFolder

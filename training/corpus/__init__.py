@@ -1,7 +1,7 @@
 """From the files that `--data` names to token IDs on the disk, larger than memory or not.
 
 A line goes one way: `sources` names its file, `read` has it from there, `filter` cleans or drops
-it, `unique` drops it if it occurs twice, `held_out` may take it away, `slots` puts slots into it,
+it, `pairs` drops it if it occurs twice, or takes it to evaluate on, `slots` puts slots into it,
 `store` writes its ids, and `batches` puts it into a batch. `training.data` calls them one after the
 other.
 

@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from training.command.disk import RunError, save_weights, write_table
-from training.command.process import peak_memory_mib
+from training.command.scripts import peak_memory_mib
 from training.run.checkpoints import state_of
 from training.run.optimizer import assign_average
 from training.scores import scores_in_words

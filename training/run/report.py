@@ -21,7 +21,7 @@ from keras_tfmr.plots import plot_attention, plot_confusion, plot_curves
 from keras_tfmr.text_models.load import load_text_model
 from training import phrasebook
 from training.command.disk import RunError, write_atomically, write_json
-from training.command.process import command, peak_memory_mib
+from training.command.scripts import command, peak_memory_mib
 from training.data import prepare
 from training.run.budget import RunState
 from training.run.checkpoints import Checkpoints

@@ -48,10 +48,6 @@ class RunFolder(PresetFolder):
         self.tensorboard = self.path / "tensorboard"
         self.saved_model = self.path / "saved_model"
 
-    def write_config(self, config):
-        """Writes config.json, which marks the folder as that of a run."""
-        write_json(self.config, config)
-
     def begin(self, config, tokenizers, new):
         """Writes config.json and the `(source, target)` tokenizers.
 
@@ -60,7 +56,7 @@ class RunFolder(PresetFolder):
         """
         if new:
             self.clear()
-        self.write_config(config | {"tokenizers": self.tokenizer_entries(tokenizers)})
+        write_json(self.config, config | {"tokenizers": self.tokenizer_entries(tokenizers)})
         for path, content in self.tokenizer_files(tokenizers).items():
             write_atomically(path, content)
 
@@ -208,7 +204,7 @@ def record_steps(folder, steps):
     """Records the updates that `--minutes` became, so that config.json repeats the run."""
     config = folder.read_config()
     config["arguments"] |= {"minutes": None, "steps": steps}
-    folder.write_config(config)
+    write_json(folder.config, config)
 
 
 def _remove_if_empty(folder):
