@@ -50,7 +50,9 @@ def test_a_repeat_resumes_starts_again_or_is_refused(name, tmp_path):
     changes, *expected = REPEATS[name]
     folder, asked = RunFolder(tmp_path), dataclasses.replace(ASKED, **changes)
     settled = dataclasses.replace(run_folder.settle(ASKED), precision="float32")
-    folder.write_config({**ENTRIES, "arguments": settled.to_dict(), "minutes": ASKED.minutes})
+    disk.write_json(
+        folder.config, {**ENTRIES, "arguments": settled.to_dict(), "minutes": ASKED.minutes}
+    )
     cases = [(over, finished) for over in (False, True) for finished in (False, True)]
     for (overwrite, finished), wanted in zip(cases, expected, strict=True):
         folder.results.touch() if finished else folder.results.unlink(missing_ok=True)
@@ -127,7 +129,7 @@ def test_a_command_that_fails_writes_nothing(tmp_path, capsys):
 
 def test_a_run_never_deletes_what_it_is_to_read(tmp_path, capsys):
     folder = RunFolder(tmp_path / "run")
-    folder.write_config({**ENTRIES, "arguments": {}})
+    disk.write_json(folder.config, {**ENTRIES, "arguments": {}})
     write_pairs(folder.translations)
     (tmp_path / "link.tsv").symlink_to(folder.translations)
     assert train("--data", tmp_path / "l*.tsv", "--output", folder.path, "--overwrite", *TINY) == 1

@@ -12,6 +12,7 @@ from tiny_runs import TINY, WORDS, history, last_arrays, train, write_pairs
 
 from serving import export
 from training import train_pt_en, translate
+from training.command import disk
 from training.command.scripts import peak_memory_mib
 from training.run import budget, callback
 from training.run.optimizer import make_optimizer
@@ -122,7 +123,7 @@ def test_a_busy_start_does_not_decide_how_many_updates_minutes_are(
         minutes=4, warmup_steps=warmup, gradient_accumulation_steps=batches, data=("a",)
     ).resolved()
     folder, said = RunFolder(tmp_path), []
-    folder.write_config({**ENTRIES, "arguments": settings.to_dict()})
+    disk.write_json(folder.config, {**ENTRIES, "arguments": settings.to_dict()})
     model = keras.Sequential([keras.layers.Dense(1)])
     model.build((None, 2))
     model.compile(make_optimizer(settings, 2))
