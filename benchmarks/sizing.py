@@ -12,8 +12,6 @@ results/sizing.md and .json, of which docs/plots.py draws the picture of the gui
 """
 
 import itertools
-import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +21,7 @@ import harness
 from decoding import ctranslate2, untrained
 
 from serving import load
+from serving.demo import own_server
 
 PRECISIONS = ("float32", "int8")
 CALLERS = (1, 2, 4, 8, 16, 32, 64)
@@ -40,23 +39,14 @@ def served(models, texts, cells, seconds):
     """Starts the development server and asks it."""
     from keras_tfmr.client import ServingClient
 
-    script = harness.ROOT / "serving" / "server.py"
-    flags = ["--port=0", "--rest_api_port=0", f"--model_base_path={models}"]
     begun = time.perf_counter()
-    server = subprocess.Popen([sys.executable, script, *flags], stdout=subprocess.PIPE)
-    try:
-        if not (found := re.search(rb"gRPC on (\S+),", server.stdout.readline())):
-            raise RuntimeError("the server did not start")
-        address = found[1].decode()
+    with own_server(models, "default") as (server, address):
         with ServingClient(address, timeout=300, retry=False, batch_size=max(TEXTS)) as client:
             client.translate(texts[:1])
             ready = time.perf_counter() - begun
             rows = grid(client.translate, texts, cells, seconds)
         server.terminate()
         return {"ready": ready, "rows": rows, **harness.used(server)}
-    finally:
-        server.kill()
-        server.stdout.close()
 
 
 def peer(path, dtype, beams, tokens, texts, cells, seconds):

@@ -52,7 +52,7 @@ def parse_arguments(arguments=None):
 
 @contextlib.contextmanager
 def own_server(folder, model):
-    """Runs the development server for a folder of versions; yields its HOST:PORT once it serves."""
+    """Runs the development server for a folder of versions; yields its process and HOST:PORT."""
     command = [sys.executable, SERVER, "--port=0", "--rest_api_port=0"]
     command += [f"--model_base_path={folder}", f"--model_name={model}"]
     print("Loading the model …", flush=True)
@@ -60,7 +60,7 @@ def own_server(folder, model):
         try:
             if not (address := re.match(r"gRPC on (\S+),", process.stdout.readline())):
                 raise OSError("the model server did not start")
-            yield address[1]
+            yield process, address[1]
         finally:
             process.terminate()
 
@@ -88,7 +88,7 @@ def main(arguments=None):
             if options.model_base_path:
                 origin = origin_of(options.model_base_path)
                 own = own_server(options.model_base_path, options.model)
-                options.server = stack.enter_context(own)
+                _, options.server = stack.enter_context(own)
             if options.languages:
                 origin = origin._replace(languages=options.languages)
             client = ServingClient(options.server, model=options.model, retry=False)

@@ -16,7 +16,7 @@ from keras_tfmr.text.tokenizer import SubwordTokenizer
 from training.command.disk import RunError, changes_in_words, differences
 from training.corpus import store
 from training.corpus.batches import Batches, CorpusPart, compiles_by_shape
-from training.corpus.filter import Rules, cleaned, typical_ratio
+from training.corpus.filter import cleaned, typical_ratio
 from training.corpus.pairs import UniquePairs, check_any, given_sets, hold_out
 from training.corpus.slots import SlotInserter
 from training.corpus.sources import corpora_of, rates, tagged
@@ -124,8 +124,11 @@ def encode(settings, folder, known=None):
         tags = [corpus.tag for corpus in corpora]
         slots = slot_inserter(settings, tags)
         files = [entry for corpus in corpora for entry in corpus.checksums()]
-        rules, counts = rules_of(settings, corpora), collections.Counter()
-        rows = [cleaned(corpus.rows(settings), rules, counts) for corpus in corpora]
+        ratio, counts = ratio_of(settings, corpora), collections.Counter()
+        rows = [
+            cleaned(corpus.rows(settings), settings, counts, settings.filters, ratio)
+            for corpus in corpora
+        ]
         unique = UniquePairs(folder / store.TEXT, rows, counts)  # until the pairs are encoded
         check_any(unique, corpora, counts)
         sets = evaluation_sets(settings, corpora, unique)
@@ -159,13 +162,12 @@ def slot_inserter(settings, tags):
     return slots
 
 
-def rules_of(settings, corpora):
-    """The `Rules` of cleaning; the typical length ratio is that of each corpus's first lines."""
-    ratio = 0.0
-    if "length_ratio" in settings.filters:
-        firsts = (itertools.islice(corpus.rows(settings), MEASURED) for corpus in corpora)
-        ratio = typical_ratio(itertools.chain.from_iterable(firsts))
-    return Rules(settings.max_characters, settings.filters, settings.languages, ratio)
+def ratio_of(settings, corpora):
+    """The typical length ratio, if a filter needs it: that of each corpus's first lines."""
+    if "length_ratio" not in settings.filters:
+        return 0.0
+    firsts = (itertools.islice(corpus.rows(settings), MEASURED) for corpus in corpora)
+    return typical_ratio(itertools.chain.from_iterable(firsts))
 
 
 def evaluation_sets(settings, corpora, unique):

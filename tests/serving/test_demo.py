@@ -118,7 +118,7 @@ def test_it_starts_a_server_and_ends_it(tmp_path, monkeypatch):
     script.write_text(
         "import os, time; print(f'gRPC on host:{os.getpid()}, REST', flush=True); time.sleep(60)"
     )
-    with demo.own_server(tmp_path, "default") as address:
+    with demo.own_server(tmp_path, "default") as (_, address):
         number = int(address.removeprefix("host:"))
     assert not psutil.pid_exists(number)
     script.write_text("")

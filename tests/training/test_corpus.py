@@ -14,7 +14,7 @@ from pyarrow import Table, parquet
 from keras_tfmr import SubwordTokenizer
 from training.command.disk import RunError
 from training.corpus import sources, store
-from training.corpus.filter import Rules, cleaned, typical_ratio
+from training.corpus.filter import cleaned, identifier, typical_ratio
 from training.corpus.pairs import UniquePairs, first_of_equal, read_pairs
 from training.corpus.sources import Corpus
 from training.data import encode, make_batches
@@ -113,9 +113,7 @@ def test_what_is_wrong_is_refused_by_file_and_line(tmp_path, name, content, mess
         (lambda: sources.parse(["a.tsv"], ["a.tsv"]), "FILE=TAG"),
         (lambda: sources.parse(["a.tsv"], ["a.tsv=x", "a.tsv=y"]), "one tag for each file"),
         (lambda: sources.find("none-*.tsv"), r"none-\*\.tsv: No such file"),
-        (lambda: Rules(filters=("spam",)), r"Filters are identical.* Received: spam"),
-        (lambda: Rules(filters=("language",)), "needs the languages"),
-        (lambda: Rules(filters=("language",), languages=("pt", "xx")), "does not know xx"),
+        (lambda: identifier("pt", "xx"), "does not know xx"),
     ],
 )
 def test_what_makes_no_sense_is_refused(refused, message):
@@ -123,17 +121,17 @@ def test_what_makes_no_sense_is_refused(refused, message):
         refused()
 
 
-def unique_of(folder, corpora, rules):
+def unique_of(folder, corpora, settings=PT_EN, **filters):
     """The `UniquePairs` of corpora after cleaning."""
     counts = collections.Counter()
-    rows = [cleaned(rows, rules, counts) for rows in corpora]
+    rows = [cleaned(rows, settings, counts, **filters) for rows in corpora]
     return UniquePairs(folder / "pile", rows, counts)
 
 
 def test_duplicates_are_found_across_files_and_compositions(tmp_path):
     decomposed = unicodedata.normalize("NFD", "pão")
     rows = [("pão", "bread"), (f" {decomposed} ", "bread"), ("pão", "loaf"), ("", "x"), ("a", "\0")]
-    pile = unique_of(tmp_path, [rows, [("c", "d" * 9), *rows]], Rules(max_characters=8))
+    pile = unique_of(tmp_path, [rows, [("c", "d" * 9), *rows]], TrainingConfig(max_characters=8))
     assert [*pile.read()] == [(0, "pão", "bread"), (0, "pão", "loaf")] and len(pile) == 2
     assert pile.counts == {"lines": 11, "empty": 4, "long": 1, "duplicate": 4}
     keys = np.random.default_rng(0).integers(0, 700, 2000).astype(np.uint64) << np.uint64(54)
@@ -150,11 +148,11 @@ def test_duplicates_are_found_across_files_and_compositions(tmp_path):
 )
 def test_each_filter_drops_what_it_is_for(tmp_path, name, bad):
     good = [(f"Esta frase número {i} fala do tempo.", f"It is about rain {i}.") for i in range(50)]
-    rules = Rules(filters=(name,), languages=("pt", "en"), ratio=typical_ratio(good))
-    pile = unique_of(tmp_path, [[*good, bad]], rules)
+    filters = {"filters": (name,), "ratio": typical_ratio(good)}
+    pile = unique_of(tmp_path, [[*good, bad]], **filters)
     assert [pair for _, *pair in pile.read()] == [[*pair] for pair in good]
     assert pile.counts[name] == 1
-    assert len(unique_of(tmp_path, [[*good, bad]], Rules())) == 51  # unless asked for
+    assert len(unique_of(tmp_path, [[*good, bad]])) == 51  # unless asked for
 
 
 def test_names_weights_and_patterns(tmp_path):

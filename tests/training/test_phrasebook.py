@@ -6,7 +6,7 @@ import re
 import pytest
 
 from training import phrasebook
-from training.corpus.filter import Rules, cleaned
+from training.corpus.filter import cleaned
 from training.corpus.sources import corpora_of
 from training.settings.training_config import TrainingConfig
 
@@ -17,7 +17,7 @@ def rows_of(settings, split):
     """The rows of a split as a run gets them; a line that is not of the task's form is an error."""
     counts = collections.Counter()
     corpora = [c for c in corpora_of(settings) if split == "train" or split in c.splits()]
-    rows = [r for c in corpora for r in cleaned(c.rows(settings, split), Rules(), counts)]
+    rows = [r for c in corpora for r in cleaned(c.rows(settings, split), settings, counts)]
     assert counts == {"lines": len(rows)}
     return rows
 

@@ -101,6 +101,8 @@ def test_lists_add_up():
         ("--validation v.tsv", "validation has no effect without a corpus"),
         ("--data a --validation a b c", "validation must be one or two files"),
         ("--tag a=x", "tag has no effect without data"),
+        ("--filters spam", "filters must be some of identical, length_ratio, language. Rec"),
+        ("--filters language", "the filter language needs languages"),
         ("--validate_steps 10 --set log_steps=20", "must be log_steps, which is 20, or more"),
         ("--preset paper", "preset must be one of small, tiny, tutorial, base, big"),
         ("--set source_vocab=9", "source_vocab follows from the vocabulary: give vocab_size"),

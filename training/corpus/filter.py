@@ -3,7 +3,6 @@
 Every dropped pair is counted under one reason, the first that applies.
 """
 
-import dataclasses
 import functools
 import math
 import statistics
@@ -21,55 +20,28 @@ REASONS = {
     "duplicate": "duplicate",
     "shared": "that share a sentence with held-out pairs",
 }
-FILTERS = ("identical", "length_ratio", "language")
 
-CHARACTERS = 1000  # maximum length of a side, unless the rules have another
+CHARACTERS = 1000  # maximum length of a side, unless the settings have another
 RATIO = 2.2  # maximum length ratio, as a multiple of the typical one
 SHORT = 12  # characters added to both sides first, because the ratio of short sentences varies
 WORDY = 8  # minimum letters of a side whose language is identified
 PROBABLE = 0.02  # minimum probability of the expected language
 
 
-@dataclasses.dataclass(frozen=True)
-class Rules:
-    """The rules of cleaning.
-
-    Fields:
-        max_characters: Maximum length of a side; None for `CHARACTERS`.
-        filters: Names from `FILTERS`.
-        languages: ISO 639-1 codes of source and target, for the filter `language`.
-        ratio: Logarithm of the typical ratio of target to source characters.
-    """
-
-    max_characters: int | None = None
-    filters: tuple = ()
-    languages: tuple = ()
-    ratio: float = 0.0
-
-    def __post_init__(self):
-        if unknown := sorted({*self.filters} - {*FILTERS}):
-            raise RunError(f"Filters are {', '.join(FILTERS)}. Received: {', '.join(unknown)}")
-        if "language" in self.filters:
-            if len(self.languages) != 2:
-                raise RunError(
-                    "The filter `language` needs the languages of source and target, as in "
-                    f"--languages pt en. Received: {self.languages}"
-                )
-            identifier(*self.languages)
-
-
-def cleaned(pairs, rules, counts):
+def cleaned(pairs, settings, counts, filters=(), ratio=0.0):
     """Yields the pairs to keep, composed (NFC) and stripped.
 
     Args:
         pairs: An iterable of `(source, target)`.
-        rules: The `Rules`.
+        settings: The run's `max_characters` and languages.
         counts: A Counter, which counts all pairs as `lines`, and the dropped ones by reason.
+        filters: Names of filters.
+        ratio: Logarithm of the typical ratio of target to source characters.
     """
     for source, target in pairs:
         source, target = composed(source), composed(target)
         counts["lines"] += 1
-        if reason := reason_to_drop(source, target, rules):
+        if reason := reason_to_drop(source, target, settings, filters, ratio):
             counts[reason] += 1
         else:
             yield source, target
@@ -81,17 +53,17 @@ def composed(side):
     return unicodedata.normalize("NFC", side).strip()
 
 
-def reason_to_drop(source, target, rules):
+def reason_to_drop(source, target, settings, filters, ratio):
     """A key of `REASONS`, or None for a pair to keep."""
     if not has_text(source) or not has_text(target):
         return "empty"
-    if max(len(source), len(target)) > (rules.max_characters or CHARACTERS):
+    if max(len(source), len(target)) > (settings.max_characters or CHARACTERS):
         return "long"
-    if "identical" in rules.filters and source.casefold() == target.casefold():
+    if "identical" in filters and source.casefold() == target.casefold():
         return "identical"
-    if "length_ratio" in rules.filters and not has_typical_ratio(source, target, rules.ratio):
+    if "length_ratio" in filters and not has_typical_ratio(source, target, ratio):
         return "length_ratio"
-    if "language" in rules.filters and not in_languages((source, target), rules.languages):
+    if "language" in filters and not in_languages((source, target), settings.languages):
         return "language"
     return None
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from training.command.disk import RunError
-from training.corpus.filter import Rules, cleaned, summary
+from training.corpus.filter import cleaned, summary
 from training.corpus.sources import corpus_of, tagged, tags_of
 
 HELD_OUT = 1000  # pairs held out without a validation set; at most a tenth of all
@@ -117,9 +117,9 @@ def given_sets(settings, corpora):
 def read_pairs(corpora, settings, split="train"):
     """The cleaned `Pairs` of a split of some corpora."""
     files = tuple(entry for corpus in corpora for entry in corpus.checksums(split))
-    counts, tags, rules = collections.Counter(), {}, Rules(settings.max_characters)
+    counts, tags = collections.Counter(), {}
     for corpus in corpora:
-        for pair in cleaned(corpus.rows(settings, split), rules, counts):
+        for pair in cleaned(corpus.rows(settings, split), settings, counts):
             counts["duplicate"] += pair in tags
             tags.setdefault(pair, corpus.tag)
     check_any(tags, corpora, counts)

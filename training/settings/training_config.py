@@ -18,6 +18,7 @@ TRANSLATION = TASKS[:1]
 # Of a run on the phrasebook: updates, about five minutes on two cores, and a score that is enough.
 PHRASEBOOK_STEPS = {"translation": 1200, "classify": 800, "language": 1200}
 PHRASEBOOK_SCORE = 99.0
+FILTERS = ("identical", "length_ratio", "language")
 LENGTHS = ("minutes", "epochs", "steps")  # of which a run has one
 # Fields of a model's config that a task does not read.
 UNREAD = {
@@ -45,6 +46,10 @@ def at_most(most):
 
 def one_of(*names):
     return Range(f"one of {', '.join(names)}", lambda value: value in names)
+
+
+def some_of(*names):
+    return Range(f"some of {', '.join(names)}", lambda value: {*value} <= {*names})
 
 
 POSITIVE = Range("positive", lambda value: 0 < value < math.inf)
@@ -116,7 +121,7 @@ class TrainingConfig:
     tag: tuple = setting(
         "put TAG in front of the sources from FILE", "FILE=TAG", default=(), tasks=TRANSLATION)
     filters: tuple = setting(
-        "filters that drop pairs: identical, length_ratio, language", "NAME", default=(),
+        f"filters that drop pairs: {', '.join(FILTERS)}", "NAME", some_of(*FILTERS), default=(),
         tasks=TRANSLATION)
     languages: tuple = setting(
         "codes of source and target, as in pt en: for abbreviations in documents, the demo page, "
@@ -242,6 +247,8 @@ class TrainingConfig:
             raise ValueError("data has no effect beside source and target")
         if self.tag and not self.data:
             raise ValueError("tag has no effect without data")
+        if "language" in self.filters and not self.languages:
+            raise ValueError("the filter language needs languages, as in --languages pt en")
         if self.validation and self.phrasebook:
             raise ValueError("validation has no effect without a corpus of your own")
         if len(self.validation) > (2 if self.task == "translation" else 1):
