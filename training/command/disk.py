@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import zlib
 
 import numpy as np
 
@@ -70,16 +69,6 @@ def write_table(path, columns, rows):
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue())
-
-
-def record(path, dtype):
-    """The type, length and checksum of the array in a file."""
-    checksum = 0
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 22):
-            checksum = zlib.crc32(chunk, checksum)
-    dtype = np.dtype(dtype)
-    return {"dtype": dtype.str, "length": path.stat().st_size // dtype.itemsize, "crc32": checksum}
 
 
 def mapped(path, dtype):

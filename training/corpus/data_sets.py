@@ -64,11 +64,7 @@ def of_tfds(name):
     import tensorflow_datasets as tfds
 
     splits, info = tfds.load(name, with_info=True)
-    labels = {
-        column: feature.int2str
-        for column, feature in info.features.items()
-        if isinstance(feature, tfds.features.ClassLabel)
-    }
+    labels = labels_of(info.features, tfds.features.ClassLabel)
     splits = {split: tfds.as_numpy(rows) for split, rows in splits.items()}
     return DataSet(splits, labels, info.supervised_keys or ())
 
@@ -78,9 +74,9 @@ def of_hugging_face(name, *config):
     import datasets
 
     splits = datasets.load_dataset(name, *config)
-    labels = {
-        column: feature.int2str
-        for column, feature in next(iter(splits.values())).features.items()
-        if isinstance(feature, datasets.ClassLabel)
-    }
-    return DataSet(splits, labels)
+    return DataSet(splits, labels_of(next(iter(splits.values())).features, datasets.ClassLabel))
+
+
+def labels_of(features, kind):
+    """{column: its function from numbers to names} of the columns whose feature is of a class."""
+    return {name: one.int2str for name, one in features.items() if isinstance(one, kind)}

@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_tfmr._files import read_json
 from keras_tfmr.presets.folder import INDEX, SIDES
-from training.command.disk import RunError, mapped, record, sha256, write_json
+from training.command.disk import RunError, mapped, sha256, write_json
 from training.corpus.filter import REASONS, summary
 
 ARRAYS = tuple(f"{side}.{kind}" for side in SIDES for kind in ("values", "offsets"))
@@ -71,7 +71,7 @@ def read(folder, tokenizers):
         return None
     for name, entry in index["arrays"].items():
         path = folder / name
-        if not path.is_file() or record(path, entry["dtype"]) != entry:
+        if not path.is_file() or sha256(path) != entry.get("sha256"):
             print(f"warning: {path} is damaged: reading the corpus again", file=sys.stderr)
             return None
     return opened(folder, index)
@@ -108,9 +108,9 @@ def write(folder, pairs, num_corpora, tokenizers, sets, files, dropped):
     counts = write_ids(folder, pairs, tokenizers)
     arrays = {}
     for side, tokenizer in zip(SIDES, tokenizers, strict=True):
-        values, offsets = f"{side}.values", f"{side}.offsets"
-        arrays[values] = record(folder / values, id_type(tokenizer.vocab_size))
-        arrays[offsets] = record(folder / offsets, np.int64)
+        for name, dtype in (("values", id_type(tokenizer.vocab_size)), ("offsets", np.int64)):
+            checksum = sha256(folder / f"{side}.{name}")
+            arrays[f"{side}.{name}"] = {"dtype": np.dtype(dtype).str, "sha256": checksum}
     entries = {"train": entry_of(counts.total(), files, dropped)}
     for name, held_out in sets.items():
         entries[name] = entry_of(len(held_out.pairs), held_out.files, held_out.counts)
