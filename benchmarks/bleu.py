@@ -193,9 +193,7 @@ def main():
     add("--pairs", type=int, default=500, help="validation pairs translated")
     add("--run", default="runs/bleu", help="begin of the names of our runs' folders")
     add("--marian", metavar="PYTHON", help="interpreter of an environment with pymarian")
-    args = harness.parsed(parser)
-    if not (args.quick or (args.data and args.validation)):
-        parser.error("--data and --validation are needed")
+    args = harness.parsed(parser, "data", "validation")
     if args.test and not harness.installed("sacremoses"):  # before the training, not after it
         parser.error("--test needs sacremoses, which tokenises as papers do")
     with tempfile.TemporaryDirectory() as folder:

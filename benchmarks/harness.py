@@ -40,11 +40,13 @@ def parser(text, *, turns=3):
     return made
 
 
-def parsed(parser):
-    """The options; with --quick, all others are left to the script."""
+def parsed(parser, *needed):
+    """The options; with --quick, all others are left to the script, and none is needed."""
     args = parser.parse_args()
     if args.quick and len(sys.argv) > 2:
         parser.error(f"--quick goes without other options. Received: {sys.argv[1:]}")
+    if not args.quick and not all(vars(args)[name] for name in needed):
+        parser.error(f"needed: {', '.join(needed)}")
     return args
 
 

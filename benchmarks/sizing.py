@@ -133,11 +133,9 @@ def main():
     add("--sentences", type=int, default=320, help="at most")
     add("--callers", type=int, nargs="+", default=CALLERS, help="callers at once")
     add("--seconds", type=float, default=10, help="of a line")
-    args = harness.parsed(parser)
+    args = harness.parsed(parser, "run", "data")
     if args.quick:
         args.seconds, args.callers = 0.0, (1, 2)
-    elif not (args.run and args.data):
-        parser.error("RUN and --data are needed")
     texts = harness.SENTENCES * 4
     if args.data:
         texts = [source for source, _ in harness.pairs_of(args.data)[: args.sentences]]

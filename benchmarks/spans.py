@@ -137,9 +137,7 @@ def main():
     add("runs", nargs="*", metavar="RUN", help="folders of finished runs")
     add("--pairs", help="pairs to translate, SOURCE<TAB>TARGET")
     add("--terms", help="pairs to make a glossary of")
-    args = harness.parsed(parser)
-    if not (args.quick or (args.runs and args.pairs)):
-        parser.error("RUN and --pairs are needed")
+    args = harness.parsed(parser, "runs", "pairs")
     with tempfile.TemporaryDirectory() as folder:
         if args.quick:
             rows, terms = [["A {x} tem uma casa.", "{x} has a house."]], {"casa": "house"}

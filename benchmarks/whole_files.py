@@ -134,11 +134,9 @@ def main():
     add("--beams", type=int, nargs="+", default=(1, 4), help="beam widths")
     add("--batches", type=int, nargs="+", default=(32, 64, 128), help="lines translated together")
     add("--dtypes", nargs="+", choices=OURS, default=OURS, help="precisions")
-    args = harness.parsed(parser)
+    args = harness.parsed(parser, "run", "input")
     if args.quick:
         args.lines, args.beams = (4, 8), (1,)
-    elif not (args.run and args.input):
-        parser.error("RUN and --input are needed")
     numbers = {**harness.about("tensorflow", "keras", "ctranslate2"), "lines": list(args.lines)}
     with tempfile.TemporaryDirectory() as folder:
         numbers["rows"] = measured(args, Path(folder))
