@@ -18,6 +18,7 @@ from pathlib import Path
 
 from keras_tfmr._files import check_folder
 from keras_tfmr.compat import import_tensorflow
+from keras_tfmr.text.strings import read_lines
 from training.command import preset_options, scripts
 
 # Options that are keyword arguments of `from_preset`.
@@ -86,20 +87,12 @@ def main(arguments=None):
     return 0
 
 
-def lines_of(path):
-    """The lines of a file; an error that names it if it is no text."""
-    try:
-        return path.read_text("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: {error}") from None
-
-
 def export(options):
     """Loads the preset and writes the export; returns its path."""
     given = preset_options.given(options, OF_PRESET)
     output = options.output or Path(options.preset, options.format)
     check_folder(output)
-    texts = options.calibrate and lines_of(options.calibrate)
+    texts = options.calibrate and read_lines(options.calibrate)
     # Here, because it takes long: --help and wrong arguments are answered at once.
     import_tensorflow()
     from keras_tfmr.text_models.load import load_text_model

@@ -23,14 +23,18 @@ def checked_texts(texts: Iterable[Text], name: str = "texts") -> list[Text]:
     return texts
 
 
+def read_lines(path: pathlib.Path) -> list[str]:
+    """The lines of a text file; a ValueError that names the file if it is no text."""
+    try:
+        return path.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
 def read_terms(path: pathlib.Path) -> dict[str, str]:
     """The terms in a file of lines TERM<TAB>TRANSLATION; a ValueError for a line that is none."""
     terms: dict[str, str] = {}
-    try:
-        lines = path.read_text("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: {error}") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
         term, tab, translation = line.partition("\t")

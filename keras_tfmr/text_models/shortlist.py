@@ -9,7 +9,7 @@ from keras_tfmr.presets.folder import PresetFolder
 from keras_tfmr.shortlist import Shortlist
 from keras_tfmr.shortlist.learn import learned
 from keras_tfmr.signatures.inputs import pairs_of
-from keras_tfmr.text.strings import Text, checked_texts
+from keras_tfmr.text.strings import Text, checked_texts, read_lines
 from keras_tfmr.text_models.translator import Translator
 
 
@@ -79,11 +79,7 @@ def shortlist_for(
 
 def columns_of(file: pathlib.Path) -> list[list[str]]:
     """The columns of a file of texts, or of texts and translations behind a tab."""
-    try:
-        lines = file.read_text("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: {error}") from None
-    rows = [line.split("\t") for line in lines if line.strip()]
+    rows = [line.split("\t") for line in read_lines(file) if line.strip()]
     if len(widths := {len(row) for row in rows}) != 1 or not widths <= {1, 2}:
         raise ValueError(
             f"{file} must have lines of a text, or all of a text, a tab and its translation. "
