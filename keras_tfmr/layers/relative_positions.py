@@ -119,6 +119,11 @@ class PositionBias(MaskingLayer):
         super().__init__(**kwargs)
         self.num_heads = _checks.integer("num_heads", num_heads)
 
+    def build(
+        self, query_positions_shape: Shape | None = None, key_positions_shape: Shape | None = None
+    ) -> None:
+        pass  # without weights
+
     def call(self, query_positions: Tensor, key_positions: Tensor | None = None) -> Nested:
         queries = keys = as_positions("query_positions", query_positions)
         if key_positions is not None:
