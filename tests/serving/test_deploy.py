@@ -7,22 +7,14 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-    wrappers_pb2,
-)
+from batching import parameters_of
+from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from keras_tfmr.export import batching, warmup
@@ -36,20 +28,6 @@ enable_per_model_batching_parameters
 batching_parameters_file monitoring_config_file ssl_config_file enable_grpc_healthcheck_service
 tensorflow_session_parallelism tensorflow_intra_op_parallelism tensorflow_inter_op_parallelism
 grpc_channel_arguments grpc_max_threads rest_api_num_threads num_load_threads"""
-# Its BatchingParameters and MonitoringConfig, which no package has, as far as they are used here.
-MESSAGES = """syntax = "proto3";
-import "google/protobuf/wrappers.proto";
-message BatchingParameters {
-  google.protobuf.Int64Value max_batch_size = 1;
-  google.protobuf.Int64Value batch_timeout_micros = 2;
-  google.protobuf.Int64Value max_enqueued_batches = 3;
-  google.protobuf.Int64Value num_batch_threads = 4;
-  google.protobuf.BoolValue enable_large_batch_splitting = 8;
-  google.protobuf.Int64Value max_execution_batch_size = 9;
-}
-message MonitoringConfig { PrometheusConfig prometheus_config = 1; }
-message PrometheusConfig { bool enable = 1; string path = 2; }
-"""
 
 
 def read(file):
@@ -80,45 +58,20 @@ def expanded(words, **environment):
 
 
 # The flags without and with batching, the files, the cores.
+KUBE_FILES = OWN_CONFIG | {"batching.config": (DEPLOY / "batching/batching.config").read_text()}
 SERVERS = {
     "compose": (
         expanded(COMPOSE["command"], CPUS="3"),
-        expanded(COMPOSE["command"], CPUS="3", BATCHING="true"),
-        OWN_CONFIG,
-        "3",
+        expanded(COMPOSE["command"], CPUS="3", BATCHING="true"), OWN_CONFIG, "3",
     ),
     "kubernetes": (
-        KUBE["args"],
-        KUBE["args"] + KUBE_BATCHING,
-        OWN_CONFIG | {"batching.config": (DEPLOY / "batching/batching.config").read_text()},
-        KUBE["resources"]["limits"]["cpu"],
+        KUBE["args"], KUBE["args"] + KUBE_BATCHING, KUBE_FILES, KUBE["resources"]["limits"]["cpu"]
     ),
     "kserve": (
-        KSERVE["args"],
-        KSERVE["args"] + KSERVE_BATCHING,
-        CONFIG["data"],
+        KSERVE["args"], KSERVE["args"] + KSERVE_BATCHING, CONFIG["data"],
         KSERVE["resources"]["limits"]["cpu"],
     ),
-}
-
-
-@pytest.fixture(scope="module")
-def parsed(tmp_path_factory):
-    """`parsed(text, name)` is a text file of the server as the message of that name."""
-    folder = tmp_path_factory.mktemp("messages")
-    (folder / "server.proto").write_text(MESSAGES)
-    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", "server.proto"]
-    subprocess.run([*protoc, f"--descriptor_set_out={folder / 'set'}"], check=True)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
-    (file,) = descriptor_pb2.FileDescriptorSet.FromString((folder / "set").read_bytes()).file
-    pool.Add(file)
-
-    def parsed(text, name):
-        message = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))()
-        return text_format.Parse(text, message)
-
-    return parsed
+}  # fmt: skip
 
 
 def flags_of(command):
@@ -126,7 +79,7 @@ def flags_of(command):
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_servers_get_flags_and_files_that_they_know(name, parsed):
+def test_servers_get_flags_and_files_that_they_know(name):
     _, batching, files, cores = SERVERS[name]
     flags = flags_of(batching)
     assert flags.keys() <= set(FLAGS.split())
@@ -136,11 +89,9 @@ def test_servers_get_flags_and_files_that_they_know(name, parsed):
         return files[Path(flags[flag]).name]
 
     if name != "compose":  # where the server counts the machine's cores
-        server = parsed(file("batching_parameters_file"), "BatchingParameters")
-        assert [field.name for field, _ in server.ListFields()] == ["num_batch_threads"]
-        assert str(server.num_batch_threads.value) == cores
-    monitoring = parsed(file("monitoring_config_file"), "MonitoringConfig")
-    assert monitoring.prometheus_config.enable
+        parameters = parameters_of(file("batching_parameters_file"))
+        assert parameters == {"num_batch_threads": int(cores)}
+    assert re.search(r"^prometheus_config \{\s+enable: true", file("monitoring_config_file"), re.M)
     if name != "kserve":
         models = model_server_config_pb2.ModelServerConfig()
         text_format.Parse(file("model_config_file"), models)
@@ -150,28 +101,22 @@ def test_servers_get_flags_and_files_that_they_know(name, parsed):
 @pytest.mark.parametrize("name", SERVERS)
 def test_batching_is_off_until_an_override_turns_it_on(name):
     off, on = map(flags_of, SERVERS[name][:2])
-    assert off.get("enable_batching", "false") == "false"
-    assert off.get("enable_per_model_batching_parameters", "false") == "false"
+    for flag in ("enable_batching", "enable_per_model_batching_parameters"):
+        assert off.get(flag, "false") == "false" and on[flag] == "true"
     assert "batching_parameters_file" not in off, "the server would not start with it"
-    assert on["enable_batching"] == on["enable_per_model_batching_parameters"] == "true"
+    assert int(off["num_load_threads"]) > 1, "a broken version would hold up another"
+    assert int(off["grpc_max_threads"]) >= max(load.parse_arguments(["--data=x"]).callers)
 
 
-@pytest.mark.parametrize("name", SERVERS)
-def test_a_broken_version_holds_up_no_other_and_many_callers_have_threads(name):
-    flags = flags_of(SERVERS[name][0])
-    assert int(flags["num_load_threads"]) > 1
-    assert int(flags["grpc_max_threads"]) >= max(load.parse_arguments(["--data=x"]).callers)
+def test_an_export_says_how_it_is_batched(tmp_path):
+    """The warm-up's requests fit into a batch. None is split: see tests/export/test_batching.py.
 
-
-def test_an_export_says_how_it_is_batched(tmp_path, parsed):
-    """The warm-up's requests fit into a batch. None is split: see tests/export/test_batching.py."""
+    The server would ignore the number of threads.
+    """
     batching.write(tmp_path)
-    model = parsed((tmp_path / "batching_params.pbtxt").read_text(), "BatchingParameters")
-    assert max(warmup.BATCHES) <= model.max_batch_size.value == batching.MAX_BATCH_SIZE
-    assert not model.HasField("enable_large_batch_splitting")
-    assert not model.HasField("num_batch_threads")  # which the server would ignore
-    for file in (tmp_path / "batching_params.pbtxt", DEPLOY / "batching/batching.config"):
-        assert "Never set pad_variable_length_inputs" in file.read_text()
+    model = parameters_of((tmp_path / batching.FILE).read_text())
+    assert model.keys() == {"max_batch_size", "batch_timeout_micros", "max_enqueued_batches"}
+    assert max(warmup.BATCHES) <= model["max_batch_size"] == batching.MAX_BATCH_SIZE
 
 
 def test_the_container_is_tested_with_the_flags_of_compose():
@@ -187,31 +132,6 @@ def test_compose_runs_as_nobody_within_limits():
     with pytest.raises(subprocess.CalledProcessError) as caught:
         expanded([limits["cpus"]])
     assert "CPUS: set CPUS to the cores" in caught.value.stderr
-
-
-def test_a_pod_is_ready_and_a_container_healthy_while_a_version_is_available():
-    probe = KUBE["readinessProbe"]["exec"]["command"]
-    assert probe == COMPOSE["healthcheck"]["test"][1:]
-    state = '{{"model_version_status": [{{"version": "1", "state": "{}"}}]}}'
-    for name in ("AVAILABLE", "LOADING", "END"):
-        page = "HTTP/1.1 200 OK\r\n\r\n" + state.format(name)
-        with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(answer_once, server, page)
-            own = probe[2].replace("8501", str(server.getsockname()[1]))
-            done = subprocess.run([*probe[:2], own], timeout=30)
-            assert (done.returncode == 0) == (name == "AVAILABLE")
-            assert asked.result().startswith(b"GET /v1/models/default HTTP/1.1\r\nHost: ")
-
-
-def answer_once(server, page):
-    """Answers one connection with a page; returns what it asked."""
-    connection, _ = server.accept()
-    asked = b""
-    with connection:
-        while not asked.endswith(b"\r\n\r\n"):
-            asked += connection.recv(4096)
-        connection.sendall(page.encode())
-    return asked
 
 
 SECURITY = {
@@ -234,45 +154,37 @@ def test_each_container_of_a_cluster_is_confined_and_watched():
 
 
 def test_kserve_is_local_to_its_cluster():
-    labels = SERVICE["metadata"]["labels"]
-    assert labels["networking.knative.dev/visibility"] == "cluster-local"
-    assert labels["networking.kserve.io/visibility"] == "cluster-local"
+    name, labels = SERVICE["metadata"]["name"], SERVICE["metadata"]["labels"]
+    for system in ("knative.dev", "kserve.io"):
+        assert labels[f"networking.{system}/visibility"] == "cluster-local"
     (policy,) = read("kserve/network.yaml")
-    pods = {"serving.kserve.io/inferenceservice": SERVICE["metadata"]["name"]}
-    assert policy["spec"]["podSelector"]["matchLabels"] == pods
+    pods = policy["spec"]["podSelector"]["matchLabels"]
+    assert pods == {"serving.kserve.io/inferenceservice": name}
     assert all(rule["from"] for rule in policy["spec"]["ingress"])
 
 
 COMPONENTS = ("object-storage", "batching", "latency")
-# Of operators, whose schemas Kubernetes does not have: only what they have in common is checked.
-UNKNOWN = {"ScaledObject", "PodMonitor", "PrometheusRule", "ServingRuntime", "InferenceService"}
 
 
-@pytest.fixture
-def invalid():
-    """`invalid(objects)` lists what is wrong in objects, and the kinds without a schema."""
+def invalid(objects):
+    """What is wrong in objects; the kinds of operators, whose schemas Kubernetes does not have."""
     import kubernetes_validate
 
-    def invalid(objects):
-        wrong, unknown = [], set()
-        for each in objects:
-            try:
-                kubernetes_validate.validate(
-                    each, kubernetes_validate.latest_version(), strict=True
-                )
-            except kubernetes_validate.SchemaNotFoundError:
-                assert each["apiVersion"].count("/") == 1 and each["metadata"]["name"]
-                unknown.add(each["kind"])
-            except kubernetes_validate.ValidationError as error:
-                wrong.append(error.message)
-        return wrong, unknown
-
-    return invalid
+    wrong, unknown, latest = [], set(), kubernetes_validate.latest_version()
+    for each in objects:
+        try:
+            kubernetes_validate.validate(each, latest, strict=True)
+        except kubernetes_validate.SchemaNotFoundError:
+            assert each["apiVersion"].count("/") == 1 and each["metadata"]["name"]
+            unknown.add(each["kind"])
+        except kubernetes_validate.ValidationError as error:
+            wrong.append(error.message)
+    return wrong, unknown
 
 
 @pytest.mark.needs("kubectl", "kubernetes_validate")
 @pytest.mark.parametrize("components", [(), *((name,) for name in COMPONENTS), COMPONENTS])
-def test_what_kubectl_builds_is_valid(components, tmp_path, invalid):
+def test_what_kubectl_builds_is_valid(components, tmp_path):
     shutil.copytree(DEPLOY, tmp_path / "deploy")
     with (tmp_path / "deploy/kustomization.yaml").open("a") as file:
         yaml.safe_dump({"components": list(components)}, file)
@@ -280,10 +192,8 @@ def test_what_kubectl_builds_is_valid(components, tmp_path, invalid):
     done = subprocess.run(build, check=True, capture_output=True, text=True)
     objects = [*yaml.safe_load_all(done.stdout)]
     found = {(each["kind"], each["metadata"]["name"]): each for each in objects}
-    operators = (
-        {"ScaledObject", "PodMonitor", "PrometheusRule"} if "latency" in components else set()
-    )
-    assert invalid(objects) == ([], operators)
+    scaled = {"ScaledObject", "PodMonitor", "PrometheusRule"}
+    assert invalid(objects) == ([], scaled if "latency" in components else set())
     assert ("HorizontalPodAutoscaler", "translator") in found or "latency" in components
     pod = found["Deployment", "translator"]["spec"]["template"]["spec"]
     assert ("--enable_batching=true" in pod["containers"][0]["args"]) == ("batching" in components)
@@ -292,12 +202,9 @@ def test_what_kubectl_builds_is_valid(components, tmp_path, invalid):
 
 
 @pytest.mark.needs("kubernetes_validate")
-def test_other_objects_are_valid_and_a_misspelt_field_is_not(invalid):
-    files = [
-        "kubernetes/upload.yaml",
-        *(f"kserve/{n}.yaml" for n in ("runtime", "service", "network")),
-    ]
-    objects = [each for file in files for each in read(file)]
+def test_other_objects_are_valid_and_a_misspelt_field_is_not():
+    files = ("kubernetes/upload", "kserve/runtime", "kserve/service", "kserve/network")
+    objects = [each for file in files for each in read(f"{file}.yaml")]
     assert invalid(objects) == ([], {"ServingRuntime", "InferenceService"})
     misspelt = copy.deepcopy(POD)
     misspelt["spec"]["template"]["spec"]["containers"][0]["resorces"] = {}
@@ -306,12 +213,14 @@ def test_other_objects_are_valid_and_a_misspelt_field_is_not(invalid):
 
 
 class Pod(http.server.BaseHTTPRequestHandler):
-    """A pod's REST port that serves version 2, and answers sentences if `answers`."""
+    """A REST port with version 2 in a `state`, at which sentences are answered if `answers`."""
 
-    answers = True
+    answers, state = True, "AVAILABLE"
 
     def do_GET(self):
-        self.reply('{"model_version_status": [{\n "version": "2",\n "state": "AVAILABLE"\n}]}')
+        if self.path == "/v1/models/default":
+            status = f'{{\n "version": "2",\n "state": "{self.state}"\n}}'
+            self.reply(f'{{"model_version_status": [{status}]}}')
 
     def do_POST(self):
         if self.answers:
@@ -327,28 +236,43 @@ class Pod(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_the_check_says_what_a_pod_lacks(tmp_path, monkeypatch):
+@pytest.fixture
+def port():
+    """That of a `Pod`, as a text."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Pod) as server:
         threading.Thread(target=server.serve_forever).start()
-        check = ["bash", DEPLOY / "kubernetes/check.sh", "127.0.0.1", tmp_path]
-        check += [str(server.server_address[1]), "0"]
-
-        def said():
-            done = subprocess.run(check, capture_output=True, text=True, timeout=60)
-            assert done.returncode == bool(done.stdout) and not done.stderr
-            return done.stdout
-
-        assert said() == "", "without a folder, any version will do"
-        for name in ("1", "2", "incoming", "30x"):
-            (tmp_path / name).mkdir()
-        assert said() == ""
-        (tmp_path / "10").mkdir()
-        assert said() == "127.0.0.1 does not serve version 10\n"
-        (tmp_path / "10").rmdir()
-        monkeypatch.setattr(Pod, "answers", False)
-        assert said() == "127.0.0.1 does not answer a sentence\n"
+        yield str(server.server_address[1])
         server.shutdown()
-    assert said().startswith("127.0.0.1 does not serve version 2\n")
+
+
+@pytest.mark.parametrize("state", ["AVAILABLE", "LOADING", "END"])
+def test_a_pod_is_ready_and_a_container_healthy_while_a_version_is_available(
+    state, port, monkeypatch
+):
+    probe = KUBE["readinessProbe"]["exec"]["command"]
+    assert probe == COMPOSE["healthcheck"]["test"][1:]
+    monkeypatch.setattr(Pod, "state", state)
+    done = subprocess.run([*probe[:2], probe[2].replace("8501", port)], timeout=30)
+    assert (done.returncode == 0) == (state == "AVAILABLE")
+
+
+def test_the_check_says_what_a_pod_lacks(tmp_path, port, monkeypatch):
+    def said(port=port):
+        check = ["bash", DEPLOY / "kubernetes/check.sh", "127.0.0.1", tmp_path, port, "0"]
+        done = subprocess.run(check, capture_output=True, text=True, timeout=60)
+        assert done.returncode == bool(done.stdout) and not done.stderr
+        return done.stdout
+
+    assert said() == "", "without a folder, any version will do"
+    for name in ("1", "2", "incoming", "30x"):
+        (tmp_path / name).mkdir()
+    assert said() == ""
+    (tmp_path / "10").mkdir()
+    assert said() == "127.0.0.1 does not serve version 10\n"
+    (tmp_path / "10").rmdir()
+    monkeypatch.setattr(Pod, "answers", False)
+    assert said() == "127.0.0.1 does not answer a sentence\n"
+    assert said("9").startswith("127.0.0.1 does not serve version 2\n")
 
 
 def test_a_pod_waits_for_the_first_upload(tmp_path):
@@ -361,14 +285,6 @@ def test_a_pod_waits_for_the_first_upload(tmp_path):
             process.wait(0.3)
         (tmp_path / "incoming").rename(tmp_path / "1")
         assert process.wait(30) == 0
-
-
-def test_no_command_for_a_cluster_waits_without_end():
-    page = (DEPLOY / "README.md").read_text(encoding="utf-8").replace("\\\n", "")
-    blocks = "".join(re.findall(r"```sh\n(.*?)```", page, re.S))
-    commands = [line for line in blocks.splitlines() if "kubectl" in line or "curl" in line]
-    assert len(commands) > 15
-    assert [line for line in commands if not re.search(r"timeout|max-time", line)] == []
 
 
 # In place of the server; process 1 of the container is the shell that starts it.

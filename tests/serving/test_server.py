@@ -49,13 +49,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(folder):
-    """A server of it. After a signal it answers what is in work, and ends with status 0."""
+    """A server of it. After a signal it answers what it has taken, and ends with status 0."""
     with ServerProcess(folder) as server:
         yield server
-        asked = server.prediction.Predict.future(request("slow", ms=[1000]), timeout=60)
+        slow, count = request("slow", ms=[500]), min(4 * usable_cores(), WAITING)
+        asked = [server.prediction.Predict.future(slow, timeout=60) for _ in range(count)]
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
-        assert asked.result().outputs["version"].int_val
+        assert all(one.result().outputs["version"].int_val for one in asked)
         assert server.process.wait(command.GRACE + 5) == 0
 
 
@@ -100,35 +101,22 @@ def test_an_output_filter(server):
 
 
 WRONG_OVER_REST = [
-    (PREDICT, b"[", 400, "Expecting value"),
-    (PREDICT, [1], 400, "Expected an object"),
     (PREDICT, {"inputs": ["a"], "instances": ["a"]}, 400, "either"),
-    (PREDICT, {"instances": "a"}, 400, "list of rows"),
     (PREDICT, {"instances": []}, 400, "one at least"),
     (PREDICT, {"instances": [1.5], "signature_name": "total"}, 400, "value for each row"),
-    (PREDICT, {"inputs": ["a"], "signature_name": 1}, 400, "Received: 1"),
     (PREDICT, {"instances": [{"other": "a"}]}, 400, "['text']. Received: {'other'"),
     (PREDICT, {"inputs": [1]}, 400, "text: expected string. Received: 1"),
     (PREDICT, {"inputs": [["a"], []]}, 400, "dense"),
-    (PREDICT, {"inputs": ["a", ["b"]]}, 400, "dense"),
     (PREDICT, {"inputs": ["a"] * 65}, 400, "at most 64 texts in a request. Received: 65"),
-    (PREDICT, {"instances": ["a"] * 65}, 400, "at most 64 texts"),
     (PREDICT, {"inputs": [1 << 40], "signature_name": "slow"}, 400, "out of bounds for int32"),
-    (
-        PREDICT,
-        {"inputs": [True], "signature_name": "slow"},
-        400,
-        "ms: expected int32. Received: True",
-    ),
+    (PREDICT, {"inputs": [True], "signature_name": "slow"}, 400, "Received: True"),
     (PREDICT, b'{"inputs": ' + b"[" * 100_000, 400, "too deep"),
     (PREDICT, {"inputs": [{"b64": "?"}]}, 400, "base64"),
-    (PREDICT, {"inputs": {}, "signature_name": "types"}, 400, "'long'"),
     (PREDICT, {"inputs": ["a"], "signature_name": "none"}, 400, '"none" not found'),
     (PREDICT.replace(":", "/versions/7:"), {"inputs": ["a"]}, 404, "version 7 of model default"),
     ("/v1/models/other", None, 404, "model other"),
     (PREDICT.replace(":", f"/versions/{1 << 63}:"), {"inputs": ["a"]}, 400, "64 bits"),
     (PREDICT.replace(":", "/labels/stable:"), {"inputs": ["a"]}, 400, "Malformed request: POST"),
-    (PREDICT, None, 400, "Malformed request: GET /v1/"),
     ("/other", None, 404, "Not Found"),
     (PREDICT, b"a" * (command.MAX_REQUEST_BYTES + 1), 413, "size"),
 ]
@@ -167,10 +155,7 @@ WRONG_OVER_GRPC = [
     ),
     (request(text=claiming(sizes=[-1], string_val=[b"a"])), "INVALID_ARGUMENT", "known sizes"),
     (request(text=claiming(20)), "INVALID_ARGUMENT", "data type 7 (string). Received: 20"),
-    (request(text=claiming(999)), "INVALID_ARGUMENT", "Received: 999"),
-    (request(text=["a"], output_filter=["none"]), "INVALID_ARGUMENT", "['bytes', 'text']"),
     (request(text=["a"], label="stable"), "INVALID_ARGUMENT", "version label: stable"),
-    (request("pair", number=[1, 2], vector=[[1.0]] * 3), "INVALID_ARGUMENT", "shapes"),
     (request("none", text=["a"]), "FAILED_PRECONDITION", '"none" not found'),
     (request(text=["a"], version=7), "NOT_FOUND", "version 7 of model default"),
     (request(text=["a"], model="other"), "NOT_FOUND", "model other"),
@@ -334,29 +319,23 @@ def test_a_version_whose_warm_up_fails_does_not_load(tmp_path):
 
 
 def test_what_cannot_be_served_stops_the_start(tmp_path, capsys):
-    """A taken port before anything is loaded."""
+    """A taken port and wrong ones before anything is loaded."""
     words = [f"--model_base_path={tmp_path}", "--port=0"]
     assert command.main([*words, "--rest_api_port=0"]) == 1
     assert f"{tmp_path} has no version" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
+        assert command.address_of("::1", taken) == f"[::1]:{port}"
         for which in ("port", "rest_api_port"):
             assert command.main([*words, f"--{which}={port}"]) == 1
             assert f"127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
-
-
-def test_wrong_addresses_are_said_before_anything_is_loaded(capsys):
-    for words, said in (
+    for wrong, said in (
         (["--port=99999"], "from 0 to 65535. Received: 99999"),
         (["--port=8500", "--rest_api_port=8500"], "must differ. Received: 8500 twice"),
     ):
         with pytest.raises(SystemExit, match="2"):
-            command.main(["--model_base_path=none", *words])
+            command.main([*words, *wrong])
         assert said in capsys.readouterr().err
-    with socket.create_server(("127.0.0.1", 0)) as own:
-        port = own.getsockname()[1]
-        assert command.address_of("::1", own) == f"[::1]:{port}"
-        assert command.address_of("localhost", own) == f"localhost:{port}"
 
 
 def test_an_export_to_a_read_only_file_system_says_so_before_it_loads(
@@ -370,19 +349,6 @@ def test_an_export_to_a_read_only_file_system_says_so_before_it_loads(
     monkeypatch.setattr(os, "statvfs", read_only)
     assert export.main(["no preset", f"--output={tmp_path / 'models'}"]) == 1
     assert f"Cannot write {tmp_path / 'models'}: Read-only file system" in capsys.readouterr().err
-
-
-def test_wrong_options_of_an_export_are_said_before_it_loads(capsys):
-    for wrong, said in (
-        ("--num_beams=0", "must be from 1. Received: 0"),
-        ("--length_penalty=nan", "must be from 0. Received: nan"),
-        ("--max_length=x", "invalid int value: 'x'"),
-        ("--calibrate=none.txt", "there is no file none.txt"),
-        ("--weights=/tmp", "there is no file /tmp"),
-    ):
-        with pytest.raises(SystemExit, match="2"):
-            export.main(["runs/mine", "--output=models", wrong])
-        assert said in capsys.readouterr().err
 
 
 def test_a_preset_is_exported_and_served(monkeypatch):
@@ -401,29 +367,14 @@ def test_a_preset_is_exported_and_served(monkeypatch):
     assert [path.name for path in served] == ["1"] and not served[0].exists()
 
 
-@pytest.mark.ci
-def test_what_waits_at_a_signal_is_answered_too(folder):
-    """Of each core six requests at most, one after another, of a second each."""
-    with ServerProcess(folder) as server:
-        calls = [
-            server.prediction.Predict.future(request("slow", ms=[1000]), timeout=60)
-            for _ in range(min(6 * usable_cores(), WAITING))
-        ]
-        time.sleep(0.5)
-        server.process.send_signal(signal.SIGTERM)
-        assert all(call.result().outputs["version"].int_val for call in calls)
-        assert server.process.wait(5) == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_export_of_a_preset(tmp_path, number):
+def test_a_signal_ends_the_export_of_a_preset(tmp_path):
     words = [sys.executable, SERVER, "a preset", *ANY_PORTS]
     environment = {**os.environ, "TMPDIR": tmp_path}
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment) as process:
         while not (children := psutil.Process(process.pid).children()):
             assert process.poll() is None
         time.sleep(0.3)  # until it waits
-        process.send_signal(number)
-        assert process.wait(10) == 128 + number and not psutil.wait_procs(children, 10)[1]
+        process.terminate()
+        assert process.wait(10) == 128 + signal.SIGTERM and not psutil.wait_procs(children, 10)[1]
         assert "Traceback" not in process.stderr.read()
     assert [*tmp_path.iterdir()] == []

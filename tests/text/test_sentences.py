@@ -1,13 +1,12 @@
 """Documents to sentences: nothing lost, borders where readers see them, nothing left too long."""
 
 import re
-import time
 
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_models import LINES, tokenizer
+from text_models import tokenizer
 
 from keras_tfmr.text.sentences import SentenceSplitter
 
@@ -104,10 +103,3 @@ def test_too_long_a_sentence_is_cut_at_clauses_then_at_words():
     assert len(cut) > 1 and all(piece.rstrip(",").endswith("dog") for piece in cut)
     words = sentences("gato " * 90, **SHORT)
     assert {word for piece in words for word in piece.split()} == {"gato"}
-
-
-def test_whole_books_are_split_at_a_mebibyte_a_second():
-    book = " ".join(LINES * 5000)
-    begun = time.process_time()
-    assert PT.split(tf.constant([book]))[1].flat_values.shape[0] >= book.count(". ")
-    assert time.process_time() - begun < len(book.encode()) / 2**20

@@ -85,8 +85,7 @@ def test_a_seed_gives_one_text_whatever_is_asked_beside_it(models):
 def test_options_that_make_no_sense_are_named_and_do_not_spoil_a_batch(models):
     """The graph has an answer to them: other callers' rows are in the same batch."""
     model, nan, inf = models["completer"], float("nan"), float("inf")
-    wrong = [("length", 0), ("length", 21), ("temperature", -1), ("top_k", -1), ("top_p", 2)]
-    for name, value in wrong:
+    for name, value in (("length", 21), ("temperature", -1), ("top_k", -1), ("top_p", 2)):
         with pytest.raises(ValueError, match=name):
             model.complete(["Bom"], **{name: value})
 
