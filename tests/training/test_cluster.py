@@ -61,7 +61,6 @@ HOSTS = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 0}}'
 # The backend, TF_CONFIG, the settings, and what is said of them.
 REFUSED = (
     ("tensorflow", "no JSON", {"minutes": 1}, "Cannot read TF_CONFIG"),
-    ("tensorflow", HOSTS.replace("worker", "chief"), {"minutes": 1}, "must be of workers alone"),
     ("tensorflow", HOSTS, {"minutes": 1}, "give --steps"),
     ("tensorflow", HOSTS, {"steps": 1, "devices": 2}, "start a worker for each device"),
     ("tensorflow", HOSTS, {"steps": 1, "cluster": "slurm"}, "no effect beside --cluster slurm"),

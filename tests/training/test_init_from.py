@@ -1,7 +1,7 @@
 """Runs that begin from another one: from its folder, or a published model."""
 
 import hashlib
-import json
+import shutil
 
 import numpy as np
 import pytest
@@ -73,16 +73,13 @@ def test_a_published_model_is_tuned_and_its_licence_kept(data, tmp_path, capsys)
 
 
 def test_what_contradicts_the_other_run_is_an_error(whole, data, capsys):
-    for option, said in (
-        (["--set", "d_model=32"], "d_model is that of --init_from"),
-        (["--set", "encoder_layers=4"], "encoder_layers is that of --init_from"),
-        (["--vocab_size", "8000"], "vocab_size is that of --init_from"),
-        (["--preset", "big"], "preset is that of --init_from"),
-        (["--model", "rnnsearch"], "model is that of --init_from"),
-    ):
+    for name, *option in (
+        ("d_model", "--set", "d_model=32"), ("vocab_size", "--vocab_size", "8000"),
+        ("preset", "--preset", "big"), ("model", "--model", "rnnsearch"),
+    ):  # fmt: skip
         with pytest.raises(SystemExit):
             train("--init_from", whole, "--data", data, *option)
-        assert said in capsys.readouterr().err
+        assert f"{name} is that of --init_from" in capsys.readouterr().err
 
 
 def test_ids_beyond_the_other_runs_model_are_an_error_and_no_loss_of_nan(whole):
@@ -106,15 +103,6 @@ def test_what_agrees_with_the_other_run_is_none_and_the_rate_is_lower(whole):
 def test_what_is_no_run_is_named(tmp_path, whole):
     with pytest.raises(RunError, match=r"config\.json"):
         Start(tmp_path)
-    text = (whole / "config.json").read_text()
-    (tmp_path / "config.json").write_text(text)
+    shutil.copy(whole / "config.json", tmp_path)
     with pytest.raises(RunError, match=r"not a finished run: it has no weights/best\.weights"):
         Start(tmp_path)
-    config = json.loads(text)
-    config["arguments"]["preset"] = "other"
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    for path in ("weights/best.weights.h5", "results.json"):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).touch()
-    with pytest.raises(RunError, match=r"config\.json: arguments\.preset 'other' is unknown"):
-        Start(tmp_path).settings_for({"task": "translation"})

@@ -90,13 +90,11 @@ def test_lists_add_up():
     ("words", "said"),
     [
         ("--steps 0", "steps must be positive. Received: 0"),
-        ("--set label_smoothing=1", "label_smoothing must be in [0, 1). Received: 1"),
         (
             "--label_smoothing 0.2 --norm_first=true",
             "unrecognized arguments: --label_smoothing 0.2 --norm_first=true; --set NAME=VALUE",
         ),
         ("--data a --source b --target c", "data has no effect beside source and target"),
-        ("--source b", "source and target have no effect without each other"),
         ("--minutes 1 --steps 5", "minutes has no effect beside steps"),
         ("--validation v.tsv", "validation has no effect without a corpus"),
         ("--data a --validation a b c", "validation must be one or two files"),
@@ -104,7 +102,6 @@ def test_lists_add_up():
         ("--filters spam", "filters must be some of identical, length_ratio, language. Rec"),
         ("--filters language", "the filter language needs languages"),
         ("--validate_steps 10 --set log_steps=20", "must be log_steps, which is 20, or more"),
-        ("--preset paper", "preset must be one of small, tiny, tutorial, base, big"),
         ("--set source_vocab=9", "source_vocab follows from the vocabulary: give vocab_size"),
         ("--seed 1 --set seed=1", "seed is given twice: 1 and 1"),
         ("--set schedule=steep", "schedule must be one of noam, cosine. Received: 'steep'"),
@@ -121,12 +118,8 @@ def test_wrong_settings_are_named(words, said, refused):
         ("{", "--config a.json"),
         ("[1]", "expected settings by name"),
         ('{"seed": true}', "seed must be a whole number. Received: True"),
-        ('{"vocab_size": 10.5}', "vocab_size must be a whole number. Received: 10.5"),
         ('{"ema": NaN}', "ema must be in [0, 1). Received: nan"),
-        ('{"export": "no"}', "export must be true or false. Received: 'no'"),
-        ('{"output": ""}', "output must be a text. Received: ''"),
         ('{"data": "x.tsv"}', "data must be a list of texts. Received: 'x.tsv'"),
-        ('{"data": ["a", 3]}', "data must be a list of texts"),
     ],
 )
 def test_wrong_files_of_settings_are_named(content, said, tmp_path, monkeypatch, refused):
@@ -142,7 +135,6 @@ def test_a_setting_that_a_task_does_not_read_is_refused_by_name(refused):
         ("--set decoder_layers=2", "decoder_layers has no effect with task classify"),
         ("--task language --set encoder_layers=2", "encoder_layers has no effect with task lang"),
         ("--task tag", "task must be one of classify, language. Received: 'tag'"),
-        ("--task translation", "task must be one of classify, language. Received: 'translation'"),
     ):
         assert said in refused(*words.split(), tasks=TEXT_TASKS)
 

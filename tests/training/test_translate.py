@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 
 import pytest
+from helpers import full_disk
 from text_models import LINES, tiny_translator, write_run
 
 from keras_tfmr.compat import usable_cores
@@ -26,12 +27,12 @@ LIMITS = ["--max_length", "12", "--max_source_length", "24", "--batch_size", "4"
 def run(tmp_path_factory):
     """A run folder with a tiny model of random weights that has slots, and protects code."""
     folder = tmp_path_factory.mktemp("run")
-    return write_run(folder, SLOTS, num_beams=3, length_penalty=0.6, protect=["code"])
+    return write_run(folder, SLOTS, num_beams=1, length_penalty=0.6, protect=["code"])
 
 
 @pytest.fixture(scope="module")
 def translator():
-    return tiny_translator(symbols=SLOTS, length_penalty=0.6)
+    return tiny_translator(symbols=SLOTS, num_beams=1, num_return_sequences=1, length_penalty=0.6)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -115,28 +116,10 @@ def test_sentences_spans_and_terms(run, files, translator):
         assert not any(span in found for span in absent), (words, found)
 
 
-def test_what_cannot_be_is_refused_and_touches_no_file(tmp_path, files, capsys):
-    (source, output), plain = files, write_run(tmp_path / "plain")
-    (tmp_path / "link").symlink_to(source)
-    (tmp_path / "terms.tsv").write_text("x\ty\n")
-    before = source.read_bytes()
-    for words, message in (
-        (f"--output {source} --overwrite", "--output must not be the input"),
-        (f"--output {tmp_path}/link --overwrite", "--output must not be the input"),
-        (f"--output {output} --resume --overwrite", "--resume cannot be given with --overwrite"),
-        ("--resume", "have no effect without --output"),
-        ("--documents --scores", "cannot be given with --documents"),
-        (f"--output {output} --terms {tmp_path}/terms.tsv", "needs a model with slots"),
-    ):
-        try:
-            status = translate.main([str(plain), "--input", str(source), *words.split()])
-        except SystemExit as ended:
-            status = ended.code
-        assert status and message in capsys.readouterr().err, words
-        assert not output.exists() and source.read_bytes() == before, words
-    with pytest.raises(SystemExit):
-        translate.main(["run", "--input", "in.gz"])
-    assert "unpack in.gz first" in capsys.readouterr().err
+def test_a_full_disk_is_an_error_in_a_line(run, files, capsys):
+    with full_disk(10):
+        assert translate.main(command(run, files)) == 1
+    assert f"error: Cannot write {files[1]}" in capsys.readouterr().err
 
 
 # The script, with a translator that sleeps for a minute over each batch after the first 64.
