@@ -26,8 +26,9 @@ from keras_tfmr import compat
 from keras_tfmr.export import warmup
 from keras_tfmr.export.saved_session import SavedSession, first_lines
 
+Outputs = dict[str, np.ndarray]  # by name
 # A request with its answer, (signature, inputs, outputs): see `known_answers.cases`.
-Case = tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]
+Case = tuple[str, dict[str, np.ndarray], Outputs]
 
 # Registered in TensorFlow 2.21, unknown to 2.20.
 _YOUNGER = frozenset({"DecodeJxl", "_CopyFromGpuToHost", "_CopyFromHostToGpu"})
@@ -51,8 +52,10 @@ def problems_in_new_process(
     # The package is found from where it was imported, whatever the working directory is.
     root = str(pathlib.Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    # A GPU belongs to the process that exports; the check needs none.
-    environment = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
+    # A GPU belongs to the process that exports; the check needs none, nor Keras 3, which
+    # TensorFlow imports for a second unless it is told that models are of the Keras before.
+    own = {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1", "TF_USE_LEGACY_KERAS": "1"}
+    environment = {**os.environ, **own}
     command = [sys.executable, "-m", "keras_tfmr.export.check", os.fspath(path), str(tolerance)]
     sent = pickle.dumps(cases)
     try:
@@ -129,39 +132,37 @@ def _problem(node, served):
 
 def differences(session: SavedSession, case: Case, tolerance: float) -> list[str]:
     """The differences between a session's answer and the known one."""
-    name, inputs, _ = case
+    name, inputs, known = case
     try:
         found = session.run(name, inputs)
     except Exception as error:  # any error of a kernel is a problem to report
         return [f"signature {name} fails: {first_lines(error)}"]
-    return unlike((name, inputs, found), case, tolerance, "in process")
+    return unlike(name, found, known, tolerance, "in process")
 
 
-def unlike(found: Case, known: Case, tolerance: float, where: str) -> list[str]:
-    """The differences between two answers to a request; texts must be equal.
+def unlike(name: str, found: Outputs, known: Outputs, tolerance: float, where: str) -> list[str]:
+    """The differences between two answers of a signature to one request; texts must be equal.
 
     Args:
-        found, known: The request with each answer.
+        name: The name of the signature.
+        found, known: The answers.
         tolerance: The greatest difference of a float.
         where: The origin of the known answer, such as "in process".
     """
-    (name, _, outputs), (*_, expected) = found, known
-    if missing := sorted(expected.keys() - outputs.keys()):
+    if missing := sorted(known.keys() - found.keys()):
         return [f"signature {name} has no output {', '.join(missing)}"]
     return [
-        f"signature {name}: output {alias} is {_short(outputs[alias])}, but {where} it is "
-        f"{_short(expected[alias])}"
-        for alias in expected
-        if not _same(outputs[alias], expected[alias], tolerance)
+        f"signature {name}: output {alias} is {_short(found[alias])}, but {where} it is "
+        f"{_short(expected)}"
+        for alias, expected in known.items()
+        if not _same(found[alias], expected, tolerance)
     ]
 
 
 def _same(found, known, tolerance):
-    if found.shape != known.shape:
-        return False
     if known.dtype == object:
-        return bool(np.all(found == known))
-    return np.allclose(found, known, rtol=tolerance, atol=tolerance)
+        return np.array_equal(found, known)
+    return found.shape == known.shape and np.allclose(found, known, tolerance, tolerance)
 
 
 def _short(value: Any) -> str:

@@ -1,12 +1,10 @@
 """Writes a Transformer as a CTranslate2 model, with CTranslate2's own model specification."""
 
-import os
 import pathlib
 from typing import Any
 
 import numpy as np
 
-from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export.other_engines import checked_config
 from keras_tfmr.models.transformer import embeddings_of
@@ -17,10 +15,8 @@ from keras_tfmr.shortlist import Shortlist
 POSITIONS = 512
 
 
-def write_ctranslate2(
-    translator: Any, path: str | os.PathLike[str], shortlist: Shortlist | None = None
-) -> pathlib.Path:
-    """Writes a model for CTranslate2, with the tokenisers' SentencePiece models beside it.
+def write_ctranslate2(translator: Any, folder: pathlib.Path, shortlist: Shortlist | None) -> None:
+    """Writes a model for CTranslate2 into a folder.
 
     The weights are those of the translator, in float32; CTranslate2 can quantise them when it loads
     them. Its input is the tokens of a source, without the end id, which CTranslate2 adds. To get
@@ -38,14 +34,10 @@ def write_ctranslate2(
     spec = _spec(translator.model, config, source, target, longest)
     spec.validate()
     spec.optimize()
-    with _files.whole(path) as unfinished:
-        spec.save(str(unfinished))
-        if shortlist is not None:
-            vmap = "".join(f"{line}\n" for line in _vmap(shortlist, source, target))
-            (unfinished / "vmap.txt").write_text(vmap, encoding="utf-8")
-        for side, tokenizer in translator.tokenizers.items():
-            (unfinished / f"{side}.spm").write_bytes(tokenizer.model_bytes)
-    return pathlib.Path(path)
+    spec.save(str(folder))
+    if shortlist is not None:
+        vmap = "".join(f"{line}\n" for line in _vmap(shortlist, source, target))
+        (folder / "vmap.txt").write_text(vmap, encoding="utf-8")
 
 
 def _spec(model, config, source_tokens, target_tokens, longest):

@@ -1,14 +1,12 @@
 """Writes a Transformer as a MarianMTModel of transformers, with its tokenizer."""
 
 import json
-import os
 import pathlib
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 
-from keras_tfmr import _files
 from keras_tfmr.errors import ExportError
 from keras_tfmr.export.other_engines import checked_config
 from keras_tfmr.precision import to_numpy
@@ -18,8 +16,8 @@ from keras_tfmr.presets.marian_mt.weights import halves, weights_of
 POSITIONS = 1024
 
 
-def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Path:
-    """Writes a MarianMTModel, its vocabulary and SentencePiece models, as transformers saves them.
+def write_marian_mt(translator: Any, folder: pathlib.Path) -> None:
+    """Writes a MarianMTModel and its vocabulary into a folder, as transformers saves them.
 
     Its model must be a post-norm `TranslationModel` with sinusoidal positions.
     """
@@ -29,14 +27,10 @@ def write_marian_mt(translator: Any, path: str | os.PathLike[str]) -> pathlib.Pa
             f"MarianMTModel needs norm_epsilon={EPSILON} or less and an even d_model. Received: "
             f"norm_epsilon={config.norm_epsilon}, d_model={config.d_model}"
         )
-    with _files.whole(path) as unfinished:
-        (unfinished / WEIGHTS).write_bytes(save(_arrays(translator.model), {"format": "pt"}))
-        for name, value in _texts(translator).items():
-            text = json.dumps(value, ensure_ascii=False, indent=1)
-            (unfinished / name).write_text(text, encoding="utf-8")
-        for side, tokenizer in translator.tokenizers.items():
-            (unfinished / f"{side}.spm").write_bytes(tokenizer.model_bytes)
-    return pathlib.Path(path)
+    (folder / WEIGHTS).write_bytes(save(_arrays(translator.model), {"format": "pt"}))
+    for name, value in _texts(translator).items():
+        text = json.dumps(value, ensure_ascii=False, indent=1)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _arrays(model):
