@@ -1,7 +1,7 @@
 """The private API of other packages that `keras_tfmr` uses, and what would replace it.
 
-- Keras: the mask that a tensor carries, the operation that made it, the layers inside a layer, and
-  its own weights.
+- Keras: the mask that a tensor carries, the operation that made it, the calls of a graph, the
+  layers inside a layer, and its own weights.
 - TensorFlow: two attributes of graphs, the list of all ops, runs of a session without Python's
   checks, the options of function calls, and the op that multiplies integers.
 - tensorflow-text: the resource that holds a SentencePiece model.
@@ -121,6 +121,17 @@ def operation_name(operation):
     import keras
 
     return "" if isinstance(operation, keras.layers.Layer) else type(operation).__name__
+
+
+def nodes_of(model):
+    """The calls of a functional model, in their order: operation, arguments and outputs of each.
+
+    Private: `_nodes_by_depth`. A public list would replace this; `keras.models.clone_model` with a
+    `call_function` calls every layer again, which takes seconds.
+    """
+    by_depth = model._nodes_by_depth
+    nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    return [(node.operation, node.arguments, node.outputs) for node in nodes if not node.is_input]
 
 
 def made_by(x):

@@ -20,21 +20,12 @@ class Call(NamedTuple):
 
 
 def calls_of(model: keras.Model) -> tuple[list, list, list[Call]]:
-    """The graph of a model, called anew: its inputs, its outputs, and all calls in their order."""
-    calls: list[Call] = []
-
-    def call(operation, *args, **kwargs):
-        outputs = operation(*args, **kwargs)
-        calls.append(Call(operation, args, kwargs, tree.flatten(outputs)))
-        return outputs
-
-    inputs = tree.map_structure(
-        lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype, name=x.name), model.input
-    )
-    graph = keras.models.clone_model(
-        as_plain_model(model), inputs, clone_function=lambda layer: layer, call_function=call
-    )
-    return tree.flatten(inputs), graph.outputs, calls
+    """The graph of a model: its inputs, its outputs, and all calls in their order."""
+    calls = [
+        Call(operation, arguments.args, arguments.kwargs, outputs)
+        for operation, arguments, outputs in compat.nodes_of(as_plain_model(model))
+    ]
+    return model.inputs, model.outputs, calls
 
 
 def as_plain_model(model):
