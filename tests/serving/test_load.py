@@ -39,23 +39,6 @@ def test_the_command_prints_a_table_and_draws_it(address, tmp_path, capsys):
     assert picture.stat().st_size > 10_000
 
 
-def test_the_plot_has_latencies_of_single_texts_and_rates_of_the_fewest_and_most_callers():
-    rows = [
-        {"texts": n, "callers": k, "rate": 10.0 * n * k, "p50": k, "p99": 2 * k}
-        for n in (32, 1)
-        for k in (1, 4, 2)
-    ]
-    times, rates = (
-        {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-        for axes in load.plot({"int8": rows}).axes
-    )
-    assert times == {"int8, p50": [[1, 1], [2, 2], [4, 4]], "int8, p99": [[1, 2], [2, 4], [4, 8]]}
-    assert rates == {
-        "int8, 4 callers": [[1, 40], [32, 1280]],
-        "int8, 1 caller": [[1, 10], [32, 320]],
-    }
-
-
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
