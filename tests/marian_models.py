@@ -85,10 +85,12 @@ def random_weights(joint=True):
     return {name: array.astype("float32") for name, array in arrays.items()}
 
 
-def write_published(folder, weights=None, *, config=(), generation=()):
-    """A folder as `save_pretrained` leaves it; returns its path."""
+def write_published(folder, weights=None, *, config=(), generation=(), tagged=True):
+    """A folder as `save_pretrained` leaves it, of one target language if not `tagged`; its path."""
     folder.mkdir(exist_ok=True)
     spms, pieces = spms_and_pieces()
+    if not tagged:
+        pieces = [piece.removeprefix(">>").removesuffix("<<") for piece in pieces]
     ids = {piece: number for number, piece in enumerate([*pieces, "<pad>"])}
     files = {
         "config": {**CONFIG, **dict(config)}, "vocab": ids,

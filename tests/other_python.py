@@ -5,9 +5,10 @@ import sys
 
 
 def python_with(folder, *packages):
-    """The interpreter of a new environment; of TensorFlow, `tensorflow-cpu` is installed."""
+    """The interpreter of a new environment in a folder; TensorFlow is `tensorflow-cpu` in it."""
     from uv import find_uv_bin
 
+    folder.mkdir(exist_ok=True)
     (folder / "none.txt").write_text("tensorflow; python_version < '3'\n")  # -cpu is smaller
     python = folder / "venv/bin/python"
     new = [find_uv_bin(), "venv", "-q", "--python", sys.executable, folder / "venv"]

@@ -16,11 +16,11 @@ PACKAGES = ("tensorflow-cpu", "tensorflow-text", "tensorflow-serving-api")
 
 
 @pytest.fixture(scope="module")
-def server_python(tmp_path_factory):
+def server_python(once):
     """Python with the server's TensorFlow."""
     needed = [f"{name}==2.20.*" for name in PACKAGES]
     needed += ["lazy_loader"]  # of keras_tfmr, whose check runs there
-    return python_with(tmp_path_factory.mktemp("server"), *needed)
+    return str(once("server", lambda folder: python_with(folder, *needed)) / "venv/bin/python")
 
 
 @pytest.mark.needs("uv")

@@ -24,8 +24,8 @@ class Fussy(tf.Module):
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory):
-    return python_with(tmp_path_factory.mktemp("beam"), *PACKAGES)
+def python(once):
+    return once("beam", lambda folder: python_with(folder, *PACKAGES)) / "venv/bin/python"
 
 
 def translated(python, export, lines, folder, *options):

@@ -18,7 +18,7 @@ MODULES = [
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", MODULES)
-def test_examples(name):
+def test_examples(name, without_xla):
     # `np` is understood, as in NumPy's own documentation.
     options = {"extraglobs": {"np": np}, "optionflags": doctest.NORMALIZE_WHITESPACE}
     assert not doctest.testmod(importlib.import_module(name), **options).failed

@@ -27,24 +27,9 @@ def check_same(whole, stopped):
     assert rows[0] == rows[1]
 
 
-# The script, which gets a signal in the middle of a row, ten updates after a given one.
-WITHIN_A_ROW = """
-import runpy, signal, sys
-import keras
-
-def on_train_batch_end(self, batch, logs=None):
-    if batch == 3 and self.model.optimizer.iterations > before + 10:
-        signal.raise_signal(signal.SIGINT)
-
-before = int(sys.argv.pop(1))
-keras.callbacks.TensorBoard.on_train_batch_end = on_train_batch_end
-runpy.run_path("training/train_pt_en.py", run_name="__main__")
-"""
-
-
 @pytest.mark.ci
 def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch, capfd, optimized):
-    """Killed, then stopped by Ctrl-C; at last in a process that has built other models."""
+    """Killed; then in a process that has built other models."""
     monkeypatch.setattr(report, "finish", lambda *arguments: None)  # validations count
     run = tmp_path / "run"
     words = ("--config", whole / "config.json", "--output", run, "--no_export")
@@ -56,13 +41,8 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(whole, tmp_path, monkeypatch
     killed.kill()
     finished(killed, -signal.SIGKILL)
     before = newest_step(run)
-
-    stopped = start(before, *words, script=("-c", WITHIN_A_ROW), KERAS_BACKEND="tensorflow")
-    said = finished(stopped, 128 + signal.SIGINT)
-    assert said.endswith("Stopped. Run the same command to resume.\n")
-    assert newest_step(run) == before + 10 < 60
-    assert train(*words) == 0
-    assert f"Resuming from update {before + 10}" in capfd.readouterr().out
+    assert before < 60 and train(*words) == 0
+    assert f"Resuming from update {before}" in capfd.readouterr().out
     check_same(whole, run)
 
 

@@ -140,10 +140,7 @@ def test_losses(tmp_path, name):
     assert measured["accuracy"] == pytest.approx(np.mean(log_probs.argmax(-1) == right), rel=1e-4)
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A finished run of each task, and `few`, a classifier that began from the first one's."""
-    folder = tmp_path_factory.mktemp("runs")
+def make_runs(folder):
     for name, task, steps, labels, more in (
         ("classify", "classify", 60, ("animal", "other"), ()),
         # One update of a rate that changes nothing.
@@ -151,12 +148,18 @@ def runs(tmp_path_factory):
                                        "--no_export")),
         ("language", "language", 10, NOUNS, ("--no_export",)),
     ):  # fmt: skip
+        folder.mkdir(exist_ok=True)
         data = write(folder / f"{name}.txt", lines(task, labels))
         words = ("--task", task, "--data", data, "--output", folder / name, *SMALL, *more)
         said = folder / f"{name}.said"
         with said.open("w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
             assert train(*words, "--steps", steps, text=True) == 0
-    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(once):
+    """A finished run of each task, and `few`, a classifier that began from the first one's."""
+    return once("text_tasks", make_runs)
 
 
 @pytest.mark.parametrize("name", TEXT_TASKS)
