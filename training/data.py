@@ -131,7 +131,7 @@ def encode(settings, folder, known=None):
         ]
         unique = UniquePairs(folder / store.TEXT, rows, counts)  # until the pairs are encoded
         check_any(unique, corpora, counts)
-        sets = evaluation_sets(settings, corpora, unique)
+        sets = evaluation_sets(settings, corpora, unique, tags)
         # Each call reads the file once: vocabulary and labels are known before the first id.
         held_out = sentences_of(settings.task, sets)
         learned = functools.partial(as_learned, unique, held_out, tags, slots, counts)
@@ -170,11 +170,10 @@ def ratio_of(settings, corpora):
     return typical_ratio(itertools.chain.from_iterable(firsts))
 
 
-def evaluation_sets(settings, corpora, unique):
+def evaluation_sets(settings, corpora, unique, tags):
     """The evaluation sets, {name: `Pairs`}: those that are given, or taken out of the pairs."""
     sets = given_sets(settings, corpora)
     if "validation" not in sets:
-        tags = [corpus.tag for corpus in corpora]
         sets["validation"] = hold_out(unique, tags, settings.seed)
     return sets
 
