@@ -94,26 +94,31 @@ class Distribution:
         return batches
 
 
-class TensorFlowDevices(Distribution):
+class OnTensorFlow(Distribution):
+    """The base of those by `tf.distribute`; `strategy` is its."""
+
+    def scope(self):
+        return self.strategy.scope()
+
+    def dataset(self, batches):
+        parts = batches.map(lambda *batch: split(batch, self.replicas)).unbatch()
+        own = parts.shard(self.workers, self.index)
+        return self.strategy.distribute_datasets_from_function(lambda context: own)
+
+
+class TensorFlowDevices(OnTensorFlow):
     """Devices of this host by `tf.distribute`."""
 
     def __init__(self, devices):
         self.devices = devices
         self.strategy = tf.distribute.MirroredStrategy(_local_devices(devices))
 
-    def scope(self):
-        return self.strategy.scope()
-
     def build(self, model, batches):
         """Builds loss and metrics, which `fit` would build on the mean of the replicas' ids."""
         model.test_on_batch(*next(iter(batches)))
 
-    def dataset(self, batches):
-        parts = batches.map(lambda *batch: split(batch, self.devices)).unbatch()
-        return self.strategy.distribute_datasets_from_function(lambda context: parts)
 
-
-class Hosts(Distribution):
+class Hosts(OnTensorFlow):
     """Hosts with one device each by `tf.distribute`."""
 
     def __init__(self, cluster):
@@ -127,9 +132,6 @@ class Hosts(Distribution):
         self.strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
         self.index = resolver.task_id or 0
         self.workers = self.strategy.num_replicas_in_sync
-
-    def scope(self):
-        return self.strategy.scope()
 
     def barrier(self):
         wait = tf.function(lambda: self.strategy.run(lambda: tf.constant(1.0)), autograph=False)
@@ -146,15 +148,6 @@ class Hosts(Distribution):
         model.test_step = lambda data: {n: v[None] for n, v in test_step(data).items()}
         model.test_on_batch(*next(iter(batches)))
         model._maybe_symbolic_build = lambda **given: None  # private: no public way leads past it
-
-    def dataset(self, batches):
-        def mine(*batch):
-            return tf.nest.map_structure(
-                lambda parts: parts[self.index], split(batch, self.workers)
-            )
-
-        own = batches.map(mine)
-        return self.strategy.distribute_datasets_from_function(lambda context: own)
 
 
 def split(batch, parts):
