@@ -95,7 +95,7 @@ class Distribution:
 
 
 class OnTensorFlow(Distribution):
-    """The base of those by `tf.distribute`; `strategy` is its."""
+    """Devices by `tf.distribute`: the base of both, which have its `strategy`."""
 
     def scope(self):
         return self.strategy.scope()
