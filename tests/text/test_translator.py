@@ -25,14 +25,14 @@ def translator():
 @pytest.fixture(scope="module")
 def single():
     """Of one beam, with an end that its length may bring about."""
-    lengths = {"max_length": 40, "max_length_ratio": 1.5, "max_source_length": 64}
+    lengths = {"max_length": 18, "max_length_ratio": 1.5, "max_source_length": 64}
     model = tiny_model(logits_bias=True)
     return tiny_translator(model, num_beams=1, num_return_sequences=1, **lengths)
 
 
 def most_tokens(source):
     """At most max_length_ratio for each of the source, and eight more; max_length in all."""
-    return min(40, int(1.5 * source.shape[1]) + 8)
+    return min(18, int(1.5 * source.shape[1]) + 8)
 
 
 def source_ids(text):
