@@ -112,15 +112,12 @@ def optimized():
 
 @pytest.fixture(scope="session")
 def fresh():
-    """`fresh(path, arrays)` gives the outputs of a saved model in another process.
-
-    With a function of fresh_process.py as third argument, what that gives.
-    """
+    """`fresh(path, arrays)` gives the outputs and weights of a saved model in another process."""
     spawn = multiprocessing.get_context("spawn")
     with futures.ProcessPoolExecutor(1, spawn, fresh_process.start) as pool:
 
-        def there(path, arrays, what=fresh_process.outputs):
-            return pool.submit(what, path, arrays).result()
+        def there(path, arrays):
+            return pool.submit(fresh_process.outputs_and_weights, path, arrays).result()
 
         yield there
 

@@ -1,24 +1,17 @@
 """What a process does that has built nothing, with models that another one saved."""
 
 import gc
+import re
 
 
 def start():
-    import keras_tfmr.models
-    import keras_tfmr.recurrent  # noqa: F401  now Keras knows the classes
+    import own_models  # noqa: F401  now Keras knows the classes
 
     gc.freeze()  # Keras asks for a collection per quantised weight
 
 
-def outputs(path, arrays):
-    """Outputs of a saved model: a list of NumPy arrays."""
-    import keras
-
-    return flat(keras.models.load_model(path)(arrays))
-
-
 def outputs_and_weights(path, arrays):
-    """Also of each weight its name and its layer's, its dtype, whether it trains, its value."""
+    """Outputs of a saved model, a list of NumPy arrays, and what `weights_of` says of it."""
     import keras
 
     model = keras.models.load_model(path)
@@ -26,8 +19,11 @@ def outputs_and_weights(path, arrays):
 
 
 def weights_of(model):
-    # The beginning of a path depends on whether Keras builds a sub-model before its model.
+    """Of each weight its name and its layer's, its dtype, whether it trains, its value."""
+    # The beginning of a path depends on whether Keras builds a sub-model before its model, and the
+    # numbers of the names that Keras makes on what it has built.
     names = ["/".join(weight.path.split("/")[-2:]) for weight in model.weights]
+    names = [re.sub(r"_\d+(?=/)", "", name) for name in names]
     return [
         (name, str(weight.dtype), weight.trainable, flat(weight.value)[0])
         for name, weight in zip(names, model.weights, strict=True)

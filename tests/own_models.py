@@ -21,13 +21,13 @@ from keras_tfmr.models import LanguageModel, TranslationModel
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "dff": 32}
 
 
-def of_ids(vocab=20, decoder=Decoder):
+def of_ids(vocab=20):
     """Of source and target ids; a Dense stands before the decoder, and another before the head."""
     source_ids = keras.Input((None,), dtype="int32", name="source_ids")
     target_ids = keras.Input((None,), dtype="int32", name="target_ids")
     context = Encoder(**SIZES, name="encoder")(PositionalEmbedding(vocab, 16)(source_ids))
     context = keras.layers.Dense(12, activation="tanh")(context)
-    x = decoder(**SIZES, name="decoder")(PositionalEmbedding(vocab, 16)(target_ids), context)
+    x = Decoder(**SIZES, name="decoder")(PositionalEmbedding(vocab, 16)(target_ids), context)
     x = keras.layers.Dense(16, activation="tanh")(x)
     return randomized(TranslationModel([source_ids, target_ids], LMHead(vocab)(x)))
 
@@ -60,7 +60,7 @@ def of_boxes(vocab=20):
     target_ids = keras.Input((None,), dtype="int32", name="target_ids")
     embedding = PositionalEmbedding(vocab, 16)
     context = Encoder(**SIZES, name="encoder")(embedding(source_ids))
-    x = keras.layers.Add()([embedding(target_ids), keras.layers.Embedding(3, 16)(language)])
+    x = keras.layers.Add()([embedding(target_ids), keras.layers.Embedding(vocab, 16)(language)])
     x = CausalSelfAttention(num_heads=2, key_dim=8)(x)
     x = CrossAttention(num_heads=2, key_dim=8)(x, context)
     x = x + keras.layers.Dense(16, activation="gelu")(x)
@@ -82,12 +82,13 @@ def of_two_contexts(vocab=20):
     return randomized(TranslationModel([source_ids, picture, target_ids], LMHead(vocab)(x)))
 
 
+@keras.saving.register_keras_serializable(package="tests")
 class CausalConvolution(keras.layers.Layer):
     """A layer of somebody's own that mixes positions: each sees itself and the two before it."""
 
     def __init__(self, width=16, **kwargs):
         super().__init__(**kwargs)
-        self.convolution = keras.layers.Conv1D(width, 3)
+        self.convolution = keras.layers.Conv1D(width, 3, dtype=self.dtype_policy)
         self.supports_masking, self.width = True, width
 
     def build(self, x_shape):
@@ -108,6 +109,24 @@ class CausalConvolution(keras.layers.Layer):
         return self.convolution(x), x[:, -2:]
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class TwoParts(keras.layers.Layer):
+    """A layer of each position, whose parts Keras names."""
+
+    position_wise = True
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.first, self.second = (keras.layers.Dense(16, dtype=self.dtype_policy) for _ in "ab")
+
+    def build(self, x_shape):
+        self.first.build(x_shape)
+        self.second.build(x_shape)
+
+    def call(self, x):
+        return self.second(self.first(x))
+
+
 def of_a_layer_of_ones_own(vocab=20):
     """Between embedding and decoder, and with a mask that Keras gives it."""
     source_ids = keras.Input((None,), dtype="int32", name="source_ids")
@@ -125,18 +144,23 @@ def randomized(model):
 
 def source_of(model, rows=3):
     """The inputs but the target ids, a dictionary of several; of ids, some have none at all."""
-    ids = random_ids(rows, 6, vocab=20)
-    ids[1::3, 4:], ids[2::3] = 0, 0
-    known = {
-        "source_ids": ids,
-        "language": random_ids(rows, 1, vocab=3),
-        "pictures": random(rows, 8, 8, 3),
-        "picture": random(rows, 8, 8, 3),
+    found = {
+        tensor.name: array_for(tensor, rows)
+        for tensor in model.inputs
+        if tensor.name != "target_ids"
     }
-    names = [tensor.name for tensor in model.inputs if tensor.name != "target_ids"]
-    if len(names) == 1:
-        return known[names[0]]
-    return {name: known[name] for name in names}
+    return found if len(found) > 1 else found.popitem()[1]
+
+
+def array_for(tensor, rows=3):
+    """Numbers for an input; of ids of any length, some are padding, a third in whole examples."""
+    shape = [rows, *(size or 6 for size in tensor.shape[1:])]
+    if "float" in tensor.dtype:
+        return random(*shape)
+    ids = random_ids(*shape, vocab=20)
+    if None in tensor.shape[1:]:
+        ids[1::3, 4:], ids[2::3] = 0, 0
+    return ids
 
 
 OWN = {"own layers": of_ids, "pictures": of_pictures}
@@ -147,34 +171,34 @@ COMPOSED = {
 
 
 def inputs(model):
-    """The source, unless it is a language model, and target ids with padding; some of it alone."""
+    """Arrays for all inputs. Of target ids, some are padding, and no example is that alone."""
     target = random_ids(3, 5, vocab=20, seed=1)
     target[1, 2:] = 0
-    if isinstance(model, LanguageModel):
-        return target
-    found = model.source_list(source_of(model))
-    found.insert(model.target_place, ops.convert_to_tensor(target))
-    return found
+    written = "target_ids", "token_ids"
+    return [target if t.name in written else array_for(t) for t in model.inputs]
 
 
 def logits_of(model, arrays):
-    return to_numpy(keras.tree.flatten(model(arrays))[model.logits_place])
+    return to_numpy(keras.tree.flatten(model(arrays))[getattr(model, "logits_place", 0)])
 
 
-def check_same(model, copy, atol):
-    """The whole pass and the steps of the copy give what the model gives."""
+def check_same(model, copy, atol=1e-4, beams=2):
+    """The whole pass and the steps of the copy are those of the model; beams can be reordered."""
     arrays = inputs(model)
-    if isinstance(model, LanguageModel):
-        source, target = 3, arrays
-    else:
-        source, target = source_of(model), arrays[model.target_place].numpy()
-    expected = logits_of(model, arrays)
-    np.testing.assert_allclose(logits_of(copy, arrays), expected, atol=atol)
-    expected = formulas.log_softmax(expected)
-    step, state = copy.start(source, num_beams=2, max_length=5)
-    for index in range(4):
-        log_probs, state = step.next(ops.convert_to_tensor(np.repeat(target[:, index], 2)), state)
-        real = target[:, index] != 0
-        stepped = to_numpy(log_probs).reshape(3, 2, -1)[real]
-        whole = np.repeat(expected[real, None, index], 2, axis=1)
-        np.testing.assert_allclose(stepped, whole, atol=atol)
+    np.testing.assert_allclose(logits_of(copy, arrays), logits_of(model, arrays), atol=atol)
+    rows = np.arange(3 * beams, dtype="int32")
+    order = rows - rows % beams + (rows % beams + 1) // 2  # the third goes on from the second
+    target = random_ids(len(rows), 5, vocab=20, seed=1)
+    moved = np.concatenate([target[order, :2], target[:, 2:]], axis=1)
+    sources = [np.repeat(each, beams, axis=0) for each in arrays[:-1]]
+    before, after = (
+        formulas.log_softmax(logits_of(model, [*sources, each])) for each in (target, moved)
+    )
+    source = 3 if isinstance(model, LanguageModel) else source_of(model)
+    step, state = copy.start(source, num_beams=beams, max_length=5)
+    for position in range(5):
+        log_probs, state = step.next(ops.convert_to_tensor(target[:, position]), state)
+        expected = (before if position < 2 else after)[:, position]
+        np.testing.assert_allclose(to_numpy(log_probs), expected, atol=atol)
+        if position == 1:
+            state = step.reorder(state, ops.convert_to_tensor(order))

@@ -8,12 +8,10 @@ import pytest
 from decoding_toys import assert_same, decode
 from helpers import OPTIONS, random_ids, randomize, to_numpy
 from keras import ops
-from own_models import COMPOSED, OWN, of_ids, source_of
+from own_models import COMPOSED, OWN, check_same, source_of
 
 from keras_tfmr import Transformer, TransformerConfig, TransformerLanguageModel
 from keras_tfmr.decoding import Sampling, loop
-from keras_tfmr.layers import Decoder
-from keras_tfmr.models import TranslationModel
 from keras_tfmr.models.model_step import CachedStep, WholeSequenceStep
 
 START, END, VOCAB = 2, 3, 20
@@ -21,7 +19,7 @@ TENSORFLOW = pytest.mark.backends("tensorflow")
 # Of the ready models, JAX and torch decode three.
 TENSORFLOW_ALONE = {*OPTIONS, "pictures"} - {"paper", "modern", "relative"}
 KINDS = [
-    pytest.param(name, 3, marks=TENSORFLOW if name in TENSORFLOW_ALONE else ())
+    pytest.param(name, marks=TENSORFLOW if name in TENSORFLOW_ALONE else ())
     for name in (*OPTIONS, *COMPOSED)
 ]
 
@@ -63,11 +61,17 @@ def bos(rows):
     return np.full(rows, START, "int32")
 
 
-@pytest.mark.parametrize("name, beams", [("paper", 1), *KINDS])
+@pytest.mark.parametrize("name", KINDS)
+def test_steps_with_caches_are_the_model_called_on_all_tokens(name):
+    model = make_model(name)
+    assert model.why_not_cached() is None
+    check_same(model, model)
+
+
+@pytest.mark.parametrize("name, beams", [("paper", 1), ("modern", 3)])
 def test_searches_with_caches_are_those_of_the_model_called_on_all_tokens(name, beams):
     """Of sources of different lengths, and of none; token by token and score by score."""
     model = make_model(name)
-    assert model.why_not_cached() is None
     source = source_of(model)
     step, state = model.start(source, beams, max_length=5)
     assert isinstance(step, CachedStep)
@@ -75,7 +79,7 @@ def test_searches_with_caches_are_those_of_the_model_called_on_all_tokens(name, 
     assert_same(found, search(*start_whole(model, source, beams), bos(3), beams), range(3))
 
 
-@pytest.mark.parametrize("name", ["paper", *COMPOSED])
+@pytest.mark.parametrize("name", ["boxes", "two contexts"])
 def test_explained_logits_are_those_of_the_model(name):
     model = make_model(name)
     source, target = source_of(model), random_ids(3, 5, vocab=VOCAB)
@@ -87,10 +91,10 @@ def test_explained_logits_are_those_of_the_model(name):
     np.testing.assert_allclose(to_numpy(logits), expected, atol=1e-5)
     for of_layer in scores.cross:  # of texts, the last example has none
         np.testing.assert_allclose(to_numpy(of_layer)[:2].sum(-1), 1, atol=1e-5)
-    assert len(scores.cross) == (2 if name in ("paper", "chain of layers", "two contexts") else 1)
+    assert len(scores.cross) == (1 if name == "boxes" else 2)
 
 
-@pytest.mark.parametrize("name, beams", [("own layers", 2), ("boxes", 2), ("two contexts", 1)])
+@pytest.mark.parametrize("name, beams", [("own layers", 2), ("two contexts", 1)])
 def test_generate_is_the_search_of_the_whole_model(name, beams):
     """By beams, and by draws with the same numbers, after a prefix."""
     model = make_model(name)
@@ -105,9 +109,8 @@ def test_generate_is_the_search_of_the_whole_model(name, beams):
     assert_same(found, expected, range(3))
 
 
-@pytest.mark.parametrize("name, beams", [("paper", 3), ("modern", 1)])
-def test_prompts_of_different_lengths_are_gone_on_with(name, beams):
-    model = make_model(name, TransformerLanguageModel)
+def test_prompts_of_different_lengths_are_gone_on_with():
+    model, beams = make_model("paper", TransformerLanguageModel), 3
     prompts = np.array([[2, 4, 1, 4, 1], [2, 1, 1, 0, 0], [2, 2, 4, 4, 0]], "int32")
     step, state, bos_ids, rest = model.start_after(prompts, beams, max_length=4)
     assert int(to_numpy(state["length"])) == 2
@@ -121,9 +124,8 @@ def test_prompts_of_different_lengths_are_gone_on_with(name, beams):
 
 
 @TENSORFLOW
-@pytest.mark.parametrize("name, beams", [("paper", 3), ("relative", 1)])
-def test_neighbours_and_padding_change_nothing(name, beams):
-    model = make_model(name)
+def test_neighbours_and_padding_change_nothing():
+    model, beams = make_model("relative"), 3
     lengths = np.arange(1, 6)
     source = random_ids(5, 6, vocab=VOCAB) * (np.arange(6) < lengths[:, None])
     together = search(*model.start(source, beams, max_length=5), bos(5), beams)
@@ -162,10 +164,9 @@ def test_a_batch_that_shrinks_changes_nothing(name, beams, leaving, monkeypatch)
 
 
 @pytest.mark.backends("tensorflow", "jax")
-@pytest.mark.parametrize("beams", [1, 3])
-def test_a_search_of_fixed_shapes_compiles(beams):
+def test_a_search_of_fixed_shapes_compiles():
     """With sources of different lengths, and one that is empty."""
-    model = make_model("own layers")
+    model, beams = make_model("own layers"), 3
     source = ops.convert_to_tensor(source_of(model))
 
     def decoded(source):
@@ -185,9 +186,9 @@ def test_a_search_of_fixed_shapes_compiles(beams):
 
 @TENSORFLOW
 def test_one_trace_serves_all_sizes_and_follows_a_model_that_learns():
-    model = OWN["own layers"]()
-    model.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(True))
     import tensorflow as tf
+
+    model = OWN["own layers"]()
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], autograph=False)
     def traced(source):
@@ -200,49 +201,7 @@ def test_one_trace_serves_all_sizes_and_follows_a_model_that_learns():
         assert_same(found, search(*start_whole(model, source, 3), bos(3), 3), range(3))
         assert before is None or np.abs(to_numpy(found.scores) - before).min() > 1e-2
         before = to_numpy(found.scores)
-        model.train_on_batch([source, random_ids(3, 4, vocab=VOCAB)], random_ids(3, 4, vocab=VOCAB))
+        model.set_weights([0.8 * weight for weight in model.get_weights()])
     for rows, length in ((1, 1), (0, 6), (5, 20)):
         assert traced(random_ids(rows, length, vocab=VOCAB)).ids.shape == (rows, 3, 5)
     assert traced.experimental_get_tracing_count() == 1
-
-
-class Mine(Decoder):
-    """A decoder that does something else."""
-
-    def call(self, x, context, context_mask=None, **options):
-        return -super().call(x, context, context_mask=context_mask, **options)
-
-
-@pytest.mark.backends("tensorflow", "torch")
-def test_a_layer_of_ones_own_class_is_decoded_by_its_own_code():
-    model = of_ids(decoder=Mine)
-    assert "decoder (Mine) may look at other positions" in model.why_not_cached()
-    source = source_of(model)
-    with pytest.warns(UserWarning, match=r"the whole model .* decoder \(Mine\) may look"):
-        step, state = model.start(source, 2, max_length=5)
-    model.start(source, 2, max_length=5)  # a second warning would fail
-    assert isinstance(step, WholeSequenceStep)
-    given = random_ids(6, 5, vocab=VOCAB)
-    log_probs, state = step.next(ops.convert_to_tensor(given[:, 0]), state)
-    state = step.reorder(state, ops.convert_to_tensor(np.array([1, 0, 2, 3, 5, 4], "int32")))
-    log_probs, state = step.next(ops.convert_to_tensor(given[:, 1]), state)
-    fed = np.stack([given[[1, 0, 2, 3, 5, 4], 0], given[:, 1], *[0 * given[:, 0]] * 3], axis=1)
-    expected = ops.log_softmax(model([np.repeat(source, 2, axis=0), fed]))[:, 1]
-    np.testing.assert_allclose(to_numpy(log_probs), to_numpy(expected), atol=1e-5)
-
-
-@TENSORFLOW
-def test_what_follows_a_decoder_may_look_at_earlier_positions():
-    """Then it has no caches, and gives what the model gives."""
-    ready = make_model("paper")
-    head = keras.layers.Conv1D(VOCAB, 3, padding="causal", name="conv1d")
-    head.supports_masking = True  # else Keras warns
-    model = TranslationModel(ready.inputs, head(ready.get_layer("decoder").output))
-    assert "conv1d (Conv1D) may look at other positions" in model.why_not_cached()
-    source, target = source_of(model), random_ids(3, 3, vocab=VOCAB)
-    expected = to_numpy(ops.log_softmax(model([source, target])))
-    with pytest.warns(UserWarning, match="the whole model"):
-        step, state = model.start(source, max_length=3)
-    for position in range(3):
-        log_probs, state = step.next(ops.convert_to_tensor(target[:, position]), state)
-        np.testing.assert_allclose(to_numpy(log_probs), expected[:, position], atol=1e-5)

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import re
 
 import formulas
 import keras
@@ -176,19 +175,3 @@ def test_a_kernel_is_asked_for_only_where_it_can_train_with_a_mask(monkeypatch):
             )
     call(x[:, :4], y[:, :6], on="tpu:0", attention_mask=random_mask(BATCH, 4, 6))
     assert asked == [False]
-
-
-@pytest.mark.parametrize(
-    "shapes, masks, wrong",
-    [
-        ([(3, 8)], {}, (3, 8)),
-        ([(3, 5, 8), (3, 4, 8), (3, 5, 8)], {}, (3, 4, 8)),
-        ([(3, 5, 8)], {"attention_mask": (3, 5, 4)}, (3, 5, 4)),
-        ([(3, 5, 8)], {"key_mask": (2, 5)}, (2, 5)),
-    ],
-)
-def test_wrong_symbolic_shapes_are_named(shapes, masks, wrong):
-    """As those of arrays are, see test_ranges.py."""
-    masks = {name: keras.KerasTensor(shape, "bool") for name, shape in masks.items()}
-    with pytest.raises(ValueError, match=f"(?i)received.*{re.escape(str(wrong))}"):
-        MultiHeadAttention(2, 4)(*(keras.KerasTensor(s, "float32") for s in shapes), **masks)

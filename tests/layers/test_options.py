@@ -9,7 +9,6 @@ import pytest
 
 from keras_tfmr import layers
 from keras_tfmr.layers import block, feed_forward, options
-from keras_tfmr.layers.base import TransformerLayer
 
 CLASSES = [each for name in layers.__all__ if inspect.isclass(each := getattr(layers, name))]
 OF_KERAS = {*options.LayerOptions.__annotations__}
@@ -53,23 +52,3 @@ def test_options_have_the_names_of_the_constructors_with_their_defaults():
     inits = keras.layers.Layer.__init__, keras.layers.Dense.__init__
     known = {name for init in inits for name in inspect.signature(init).parameters}
     assert known > OF_KERAS
-
-
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_sizes_go_by_position_and_options_by_name(kind):
-    if not issubclass(kind, TransformerLayer):
-        return
-    for parameter in inspect.signature(kind.__init__).parameters.values():
-        by_position = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.name != "self"
-        assert not by_position or parameter.annotation is int, parameter
-
-
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_an_unknown_option_is_named(kind):
-    needed = {
-        name: 0.5 if name == "rate" else 2
-        for name, each in inspect.signature(kind.__init__).parameters.items()
-        if each.default is each.empty and each.kind is not each.VAR_KEYWORD and name != "self"
-    }
-    with pytest.raises((ValueError, TypeError), match="dropuot"):
-        kind(**needed, dropuot=0.1)

@@ -179,31 +179,19 @@ def shared_bias():
     return [layers.Encoder(**STACK, relative_positions=bias)(X) for _ in range(2)]
 
 
-def shared_positions():
-    positions = layers.LearnedPositions(9, 8)
-    return [layers.PositionalEmbedding(20, 8, positions=positions)(IDS) for _ in range(2)]
-
-
 # What cannot be made, and what the error says.
 WRONG_KINDS = [
     (
         partial(layers.Encoder, **STACK, relative_positions="rotary"),
         r"`relative_positions` must be a layer such as Rotary.*Received: 'rotary'",
     ),
-    (
-        partial(layers.PositionalEmbedding, 20, 8, positions="learned"),
-        r"`positions` must be a layer such as LearnedPositions\(512, 8\)\. Received: 'learned'",
-    ),
     (partial(layers.Encoder, **STACK, norm="rms"), "`norm` must be a layer.*Received: 'rms'"),
     (partial(layers.EncoderLayer, 8, 2, 20, qk_norm=True), "`qk_norm`.*Received: True"),
-    (partial(layers.MultiHeadAttention, 2, 4, qk_norm=True), "`qk_norm`.*Received: True"),
-    (partial(layers.FeedForward, 8, 20, norm=layers.RMSNormalization), "`norm`.*Received: <class"),
     (
         partial(layers.EncoderLayer, 8, 2, 20, use_bias=False, bias_regularizer="l2"),
         "no effect.*Received: use_bias=False and bias_regularizer",
     ),
     (shared_bias, "belongs to a stack alone.*Received: 'relative_position_bias.*built already"),
-    (shared_positions, "belongs to an embedding alone.*Received: 'learned_positions.*built"),
 ]
 
 

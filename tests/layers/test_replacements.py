@@ -10,8 +10,9 @@ from keras_tfmr.layers import Dropout, LayerNormalization
 from keras_tfmr.layers.dense import Dense
 
 
-@pytest.mark.parametrize("rate", [0.001, 0.1, 0.5, 0.9, 0.999])
-@pytest.mark.parametrize("shape", [(40, 31, 33), (50_001,)])
+@pytest.mark.parametrize(
+    "rate, shape", [(0.001, (40, 31, 33)), (0.1, (50_001,)), (0.999, (9, 9999))]
+)
 def test_rate_and_expectation(rate, shape):
     """A share within 1/256 of the rate is dropped; what is kept is scaled to the same mean."""
     output = to_numpy(Dropout(rate)(np.ones(shape, "float32"), training=True))

@@ -53,9 +53,10 @@ def test_keras_masks_are_used_and_passed_on(kind, norm, beside):
         np.testing.assert_array_equal(layer(x, **beside)._keras_mask, ids != 0)
 
 
-@pytest.mark.parametrize("kind", [Decoder, CausalDecoder])
-@pytest.mark.parametrize("dropout, scores", [(0.0, False), (0.4, True)])
-def test_what_comes_later_changes_nothing(dropout, scores, kind):
+@pytest.mark.parametrize(
+    "kind, dropout, scores", [(Decoder, 0.4, True), (CausalDecoder, 0.0, False)]
+)
+def test_what_comes_later_changes_nothing(kind, dropout, scores):
     """Outputs up to t are bit for bit the same, whatever stands after t."""
     stack = kind(**STACK, dropout_rate=dropout)
     context = [CONTEXT] if kind is Decoder else []
@@ -72,7 +73,7 @@ def test_what_comes_later_changes_nothing(dropout, scores, kind):
         return to_numpy(output[0] if scores else output)
 
     reference = run(X)
-    for t in range(1, 7):
+    for t in (1, 3, 6):
         changed = run(np.concatenate([X[:, :t], random(3, 7 - t, 8, seed=t)], axis=1))
         np.testing.assert_array_equal(changed[:, :t], reference[:, :t])
         assert np.abs(changed[:, t:] - reference[:, t:]).max() > 0, "nothing changed"

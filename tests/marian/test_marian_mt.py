@@ -64,7 +64,6 @@ def test_logits_and_translations_are_those_of_transformers(tying, tmp_path):
 OTHERS = [
     ({"model_type": "bart"}, "model_type='bart'; only 'marian' is supported"),
     ({"normalize_before": True}, "normalize_before=True; only False"),
-    ({"normalize_embedding": True}, "normalize_embedding=True; only False"),
     ({"static_position_embeddings": False}, "static_position_embeddings=False; only True"),
     ({"activation_function": "tanh"}, "activation_function='tanh'; supported are relu, swish"),
     ({"decoder_ffn_dim": 96}, "encoder_ffn_dim=48 and decoder_ffn_dim=96; only one number"),

@@ -19,7 +19,7 @@ from keras_tfmr.models import LanguageModel
 VOCAB, START, END = 20, 2, 3
 PROMPTS = np.array([[2, 9, 4, 7], [2, 7, 0, 0], [2, 5, 5, 0], [2, 0, 0, 0], [2, 8, 8, 8]], "int32")
 COMPILES = pytest.mark.backends("tensorflow", "jax")
-TENSORFLOW, JAX = pytest.mark.backends("tensorflow"), pytest.mark.backends("jax")
+TENSORFLOW = pytest.mark.backends("tensorflow")
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
@@ -105,25 +105,8 @@ def of_row(way, row):
 
 @pytest.mark.ci
 @COMPILES
-def test_a_translation_is_the_same_compiled_or_not():
-    """With sources, a prefix and several ends; and a seed draws the same."""
-    model, prefix = translation_model(), np.array([[4, 5], [6, 0], [0, 0]], "int32")
-    options = dict(bos_id=np.array([2, 2, 4]), eos_id=(END, 7), max_length=5)
-    for more in (
-        dict(num_beams=3, num_return_sequences=2, prefix=prefix, min_length=3),
-        dict(sampling=Sampling(seed=3)),
-    ):
-        results = [
-            model.generate(source_of(model), **options, **more, run_eagerly=eagerly)
-            for eagerly in (False, True)
-        ]
-        assert_same(*results, range(3))
-
-
-@pytest.mark.ci
-@COMPILES
 def test_answers_follow_what_changes_the_model():
-    """Weights, then LoRA, then int8: each time what the model says at once."""
+    """Weights, then LoRA, then int8: each time what the model says at once, drawn from a seed."""
     model = language_model(vocab=40)
 
     def train():
@@ -138,9 +121,9 @@ def test_answers_follow_what_changes_the_model():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Keras's, of layers that it does not quantise
             change()
+        options = {"eos_id": END, "max_length": 4, "sampling": Sampling(seed=3)}
         results = [
-            model.generate(PROMPTS[:2], eos_id=END, max_length=4, run_eagerly=eagerly)
-            for eagerly in (False, True)
+            model.generate(PROMPTS[:2], **options, run_eagerly=eagerly) for eagerly in (False, True)
         ]
         for name in ("ids", "log_probs"):
             found, expected = (to_numpy(getattr(each, name)) for each in results)
@@ -155,7 +138,8 @@ def test_answers_follow_what_changes_the_model():
 def test_it_runs_in_a_graph_of_ones_own(way):
     """On TensorFlow of sizes that are not known, and under XLA; on JAX under `jax.jit`."""
     model, translator = shared_language_model(), translation_model()
-    fixed = {"fixed_shapes": True}
+    fixed, prefix = {"fixed_shapes": True}, np.array([[4, 5], [6, 0], [0, 0]], "int32")
+    behind = dict(prefix=prefix, bos_id=np.array([2, 2, 4]), eos_id=(END, 7), min_length=3)
 
     def complete(prompts, **more):
         return model.generate(prompts, eos_id=END, max_length=6, **WAYS[way](5), **more)
@@ -163,7 +147,7 @@ def test_it_runs_in_a_graph_of_ones_own(way):
     def translate(language, ids, **more):
         source = {"language": language, "source_ids": ids}
         more |= WAYS[way](3)
-        return translator.generate(source, bos_id=START, eos_id=END, max_length=6, **more)
+        return translator.generate(source, max_length=6, **behind, **more)
 
     source = source_of(translator)
     for function, inputs in (
@@ -273,66 +257,33 @@ def test_a_model_that_does_not_compile_decodes_without_and_says_so(kind, reason)
     with pytest.warns(UserWarning, match="decodes without XLA") as said:
         found = model.generate(PROMPTS, eos_id=END, max_length=4)
     assert reason in str(said[0].message)
-    for rows in (5, 3, 2):  # it says so once, and TensorFlow needs no more than three graphs
+    for rows in (5, 3):  # it says so once
         found = model.generate(PROMPTS[:rows], eos_id=END, max_length=4)
         expected = model.generate(PROMPTS[:rows], eos_id=END, max_length=4, run_eagerly=True)
         np.testing.assert_array_equal(to_numpy(found.ids), to_numpy(expected.ids))
-    assert not ON_TENSORFLOW or programs(model) <= 3
+    assert not ON_TENSORFLOW or programs(model) <= 2
 
 
-class Counting(keras.layers.Layer):
-    """Counts how often it runs."""
-
-    position_wise = True
-
-    def __init__(self, runs, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking, self.count = True, lambda: runs.append(1)
-
-    def call(self, x):
-        import jax
-
-        jax.debug.callback(self.count)
-        return x
-
-
-@JAX
-def test_a_compiled_search_ends_with_its_last_example():
-    """The row that pads the batch of three ends before it begins."""
-    import jax
-
-    runs = []
-    model = language_model(Counting(runs))
-    for _ in range(2):  # before the first time, the model is compared with its step
-        jax.effects_barrier()
-        runs.clear()
-        found = model.generate(PROMPTS[:3], eos_id=(*range(1, VOCAB),), max_length=50)
-    jax.effects_barrier()
-    assert to_numpy(found.lengths).max() == 5
-    assert len(runs) <= 1 + 4  # the shortest prompt has 2 tokens, the longest 4
-
-
-@pytest.mark.parametrize("kind", ["language", "translation"])
-def test_what_cannot_be_is_said(kind):
-    torch, padding = keras.backend.backend() == "torch", "masks the ID 0 as padding"
-    if kind == "language":
-        model = language_model()
-        call = functools.partial(model.generate, PROMPTS)
-        wrong = []
-    else:
-        model = COMPOSED["own layers"]()
-        call = functools.partial(model.generate, source_of(model), bos_id=START)
-        wrong = [({"bos_id": [2, 2]}, "`bos_id` must have shape"), ({"bos_id": VOCAB}, "bos_id")]
-        wrong += [({"bos_id": 0}, padding), ({"bos_id": [2, 0, 2]}, padding)]
-    wrong += [
-        ({"jit_compile": "yes"}, "'auto', True or False. Received: jit_compile='yes'"),
-        ({"jit_compile": True, "run_eagerly": True}, "PyTorch" if torch else "run_eagerly=True"),
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"bos_id": [2, 2]}, "`bos_id` must have shape"),
+        ({"bos_id": VOCAB}, "bos_id"),
+        ({"bos_id": [2, 0, 2]}, "masks the ID 0 as padding"),
         ({"eos_id": VOCAB}, f"eos_id must be below the vocabulary size {VOCAB}"),
-    ]
-    for options, said in wrong:
-        with pytest.raises(ValueError, match=said):
-            call(**{"eos_id": END, "max_length": 4, **options})
+        ({"jit_compile": "yes"}, "'auto', True or False. Received: jit_compile='yes'"),
+        ({"jit_compile": True, "run_eagerly": True}, "PyTorch|run_eagerly=True"),
+    ],
+)
+def test_what_cannot_be_is_said(options, said):
+    model = translation_model()
+    with pytest.raises(ValueError, match=said):
+        model.generate(source_of(model), **{"bos_id": 2, "eos_id": END, "max_length": 4, **options})
+
+
+def test_a_model_that_gives_no_numbers_is_an_error_that_names_the_examples():
+    model = language_model()
     model.set_weights([np.nan * w for w in model.get_weights()])
-    for beams in (1, 2):
+    for options in ({}, {"num_beams": 2, "run_eagerly": True}):
         with pytest.raises(ValueError, match=r"Received: NaN in the examples \[0, 1"):
-            call(eos_id=END, max_length=4, num_beams=beams)
+            model.generate(PROMPTS, eos_id=END, max_length=4, **options)

@@ -71,21 +71,27 @@ def test_sizes_that_do_not_go_together_are_named():
             TINY.replace(**fields)
 
 
-def test_a_ready_model_keeps_its_config_and_one_of_ones_own_has_none(tmp_path):
+def test_a_ready_model_keeps_its_config_and_one_of_ones_own_has_none():
     config = TINY.replace(positions="rotary", qk_norm=True)
-    for model in (
-        Transformer(config), TransformerLanguageModel(config), TransformerClassifier(config, 3)
-    ):  # fmt: skip
-        model.save(tmp_path / "model.keras")
-        again = type(model).from_config(model.get_config())
-        for found in (model, again, keras.saving.load_model(tmp_path / "model.keras")):
-            assert found.config == config
+    for model in (TransformerLanguageModel(config), TransformerClassifier(config, 3)):
+        assert type(model).from_config(model.get_config()).config == model.config == config
         # Keras hands a clone the layers, which a function may have exchanged, and not the config.
         assert keras.models.clone_model(model).config is None
     ready = Transformer(TINY)
     x = keras.layers.Dense(TINY.d_model)(ready.get_layer("decoder").output)
     own = TranslationModel(ready.inputs, ready.get_layer("embedding")(x, reverse=True))
     assert own.config is None and type(own).from_config(own.get_config()).config is None
+
+
+def test_the_loss_is_scaled_in_float16(tmp_path):
+    """As Keras does it for models made under this policy; of clones and loaded models too."""
+    model = Transformer(TINY, dtype="mixed_float16")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for each in (model, keras.models.clone_model(model), loaded, Transformer(TINY)):
+        each.compile("adam")
+        scaled = isinstance(each.optimizer, keras.optimizers.LossScaleOptimizer)
+        assert scaled == (each.compute_dtype == "float16")
 
 
 def test_the_attention_of_every_layer_has_the_rate_of_its_own():

@@ -164,7 +164,7 @@ def test_outputs_and_greedy_tokens(peer):
     np.testing.assert_allclose(to_numpy(output), fixture["output"], atol=atol, rtol=1e-4)
     if name == "bert":
         return
-    expected = fixture["greedy"]
+    expected = fixture["greedy"][:, :4]
     rows, length = expected.shape
     step, state = model.start(source if name == "t5" else rows, max_length=length + 1)
     result = decode(
