@@ -5,7 +5,9 @@ import re
 
 
 def start():
-    import own_models  # noqa: F401  now Keras knows the classes
+    import own_models  # noqa: F401  whose classes Keras knows now
+
+    import keras_tfmr.recurrent  # noqa: F401  and its own
 
     gc.freeze()  # Keras asks for a collection per quantised weight
 
@@ -13,9 +15,10 @@ def start():
 def outputs_and_weights(path, arrays):
     """Outputs of a saved model, a list of NumPy arrays, and what `weights_of` says of it."""
     import keras
+    import own_models
 
     model = keras.models.load_model(path)
-    return flat(model(arrays)), weights_of(model)
+    return own_models.outputs_of(model, arrays), weights_of(model)
 
 
 def weights_of(model):

@@ -3,7 +3,7 @@
 import formulas
 import keras
 import numpy as np
-from helpers import random, random_ids, randomize, to_numpy
+from helpers import flat_numpy, random, random_ids, randomize, to_numpy
 from keras import ops
 
 from keras_tfmr.layers import (
@@ -178,8 +178,12 @@ def inputs(model):
     return [target if t.name in written else array_for(t) for t in model.inputs]
 
 
+def outputs_of(model, arrays):
+    return flat_numpy(model(arrays if len(arrays) > 1 else arrays[0]))
+
+
 def logits_of(model, arrays):
-    return to_numpy(keras.tree.flatten(model(arrays))[getattr(model, "logits_place", 0)])
+    return outputs_of(model, arrays)[getattr(model, "logits_place", 0)]
 
 
 def check_same(model, copy, atol=1e-4, beams=2):

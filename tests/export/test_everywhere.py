@@ -25,7 +25,7 @@ from everywhere_models import (
 from formulas import log_softmax
 from fresh_process import weights_of
 from helpers import OPTIONS, flat_numpy, randomize
-from own_models import check_same, inputs, logits_of, source_of
+from own_models import check_same, inputs, logits_of, outputs_of, source_of
 from text_models import LINES, Plain, tokenizer
 
 from keras_tfmr import TransformerConfig, Translator, layers, recurrent
@@ -93,7 +93,7 @@ def translator_of(model):
 
 def losses_of(model):
     """The sum of those that regularizers add."""
-    model(inputs(model))
+    outputs_of(model, inputs(model))
     return np.sum(flat_numpy(model.losses))
 
 
@@ -114,7 +114,7 @@ def test_a_model_is_the_same_everywhere(name, fresh, tmp_path):
     """In its file as another process reads it, as a clone and as a copy; as a preset if it can."""
     model = model_of(name)
     arrays = inputs(model)
-    expected, weights = flat_numpy(model(arrays)), weights_of(model)
+    expected, weights = outputs_of(model, arrays), weights_of(model)
     tolerance = 1e-5 if precision_of(model) == "float32" else 2e-2
     model.save(tmp_path / "model.keras")
     found, of_file = fresh(tmp_path / "model.keras", arrays)
@@ -128,7 +128,7 @@ def test_a_model_is_the_same_everywhere(name, fresh, tmp_path):
     for way in ways:
         other = way(model, tmp_path)
         assert type(other) is type(model)
-        check_outputs(flat_numpy(other(arrays)), expected, tolerance)
+        check_outputs(outputs_of(other, arrays), expected, tolerance)
         check_weights(weights_of(other), weights)
         np.testing.assert_allclose(losses_of(other), losses_of(model), rtol=1e-5)
         if way is not cloned:  # Keras gives a clone no config
@@ -137,7 +137,7 @@ def test_a_model_is_the_same_everywhere(name, fresh, tmp_path):
         narrow = with_precision(model, "bfloat16")
         assert {weight.dtype for weight in narrow.weights} == {"bfloat16"}
         assert not any(getattr(layer, "lora_enabled", False) for layer in flatten_layers(narrow))
-        for one, other in zip(flat_numpy(narrow(arrays)), expected, strict=True):
+        for one, other in zip(outputs_of(narrow, arrays), expected, strict=True):
             assert np.abs(one - other).std() < 0.1 * other.std()
     if isinstance(model, (TranslationModel, LanguageModel)) and precision_of(model) == "float32":
         check_finished(model, arrays)

@@ -10,9 +10,10 @@ import pytest
 import tensorflow as tf
 from decoding_toys import assert_same, decode
 from everywhere_models import ids, model_of
-from helpers import random_ids, to_numpy
+from helpers import random_ids, randomize, to_numpy
 from own_models import COMPOSED, SIZES, check_same, inputs, logits_of, source_of
 
+from keras_tfmr.compat import flatten_layers
 from keras_tfmr.finished import convert, int8, optimize_for_decoding
 from keras_tfmr.finished.products import exact
 from keras_tfmr.layers import Decoder, Encoder, LMHead, MultiHeadAttention, PositionalEmbedding
@@ -77,6 +78,22 @@ def test_a_copy_in_another_precision():
         optimize_for_decoding(model, "int3")
     with pytest.raises(ValueError, match="stays in its precision, bfloat16"):
         with_precision(copy, "float32")
+
+
+@pytest.mark.ci
+def test_lora_is_merged():
+    """Of Keras's own layers too, whose files hold it merged."""
+    model = model_of("paper")
+    plain = logits_of(model, inputs(model))
+    for layer in flatten_layers(model):
+        if isinstance(layer, (keras.layers.Dense, keras.layers.Embedding)):
+            layer.enable_lora(4)
+    randomize(model, seed=3)
+    tuned = logits_of(model, inputs(model))
+    assert np.abs(tuned - plain).max() > 0.1, "LoRA does nothing"
+    check_same(model, optimize_for_decoding(model), atol=1e-5 * np.abs(tuned).max())
+    narrow = logits_of(with_precision(model, "bfloat16"), inputs(model))
+    assert np.abs(narrow - tuned).max() < 0.1 * np.abs(tuned).max()
 
 
 def test_what_stays_in_float32_is_said(monkeypatch):
