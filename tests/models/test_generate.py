@@ -39,8 +39,8 @@ def shared_language_model():
 
 
 @functools.cache
-def translation_model():
-    return COMPOSED["boxes"]()
+def translation_model(name="boxes"):
+    return COMPOSED[name]()
 
 
 def draws(rows):
@@ -257,11 +257,11 @@ def test_a_model_that_does_not_compile_decodes_without_and_says_so(kind, reason)
     with pytest.warns(UserWarning, match="decodes without XLA") as said:
         found = model.generate(PROMPTS, eos_id=END, max_length=4)
     assert reason in str(said[0].message)
-    for rows in (5, 3):  # it says so once
+    for rows in (5, 3):  # it says so once, and TensorFlow needs no more than three graphs
         found = model.generate(PROMPTS[:rows], eos_id=END, max_length=4)
         expected = model.generate(PROMPTS[:rows], eos_id=END, max_length=4, run_eagerly=True)
         np.testing.assert_array_equal(to_numpy(found.ids), to_numpy(expected.ids))
-    assert not ON_TENSORFLOW or programs(model) <= 2
+    assert not ON_TENSORFLOW or programs(model) <= 3
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_model_that_does_not_compile_decodes_without_and_says_so(kind, reason)
     ],
 )
 def test_what_cannot_be_is_said(options, said):
-    model = translation_model()
+    model = translation_model("own layers")
     with pytest.raises(ValueError, match=said):
         model.generate(source_of(model), **{"bos_id": 2, "eos_id": END, "max_length": 4, **options})
 
