@@ -171,8 +171,8 @@ def of_parts():
     nested = keras.Sequential([sequential, keras.layers.LayerNormalization()])
     source_ids, target_ids = ids("source"), ids("target")
     embedding = layers.PositionalEmbedding(SIZE, 16, mask_zero=False)
-    context = layers.Encoder(**SIZES)(TwoParts()(nested(embedding(source_ids))))
-    x = functional(TwoParts()(embedding(target_ids)))
+    context = layers.Encoder(**SIZES)(functional(nested(embedding(source_ids))))
+    x = TwoParts()(embedding(target_ids))
     return TranslationModel([source_ids, target_ids], layers.LMHead(SIZE)(
         layers.Decoder(**SIZES)(x, context)
     ))  # fmt: skip

@@ -127,12 +127,13 @@ def test_a_model_is_the_same_everywhere(name, fresh, tmp_path):
             ways.append(from_preset)
     for way in ways:
         other = way(model, tmp_path)
-        assert type(other) is type(model)
         check_outputs(outputs_of(other, arrays), expected, tolerance)
         check_weights(weights_of(other), weights)
         np.testing.assert_allclose(losses_of(other), losses_of(model), rtol=1e-5)
         if way is not cloned:  # Keras gives a clone no config
             assert getattr(other, "config", None) == getattr(model, "config", None)
+        if way is not cloned or isinstance(model, (TranslationModel, LanguageModel)):
+            assert type(other) is type(model)
     if isinstance(model, (TranslationModel, LanguageModel)) and precision_of(model) == "float32":
         check_narrow(with_precision(model, "bfloat16"), arrays, expected)
         check_finished(model, arrays)
