@@ -57,10 +57,14 @@ def export(
         _files.check_folder(directory)
         folder = pathlib.Path(directory)
         return _saved_model(text_model, folder, precision, texts, warm_up, shortlist, check)
-    given = {"precision": precision, "texts": texts, "warm_up": warm_up}
-    given["shortlist"] = None if format == "ctranslate2" else shortlist
-    given["check"] = None if check else check
-    if useless := [name for name, value in given.items() if value is not None]:
+    given = {
+        "precision": precision is not None,
+        "texts": texts is not None,
+        "warm_up": warm_up is not None,
+        "shortlist": shortlist is not None and format != "ctranslate2",
+        "check": not check,
+    }
+    if useless := [name for name, is_given in given.items() if is_given]:
         raise ValueError(f"{useless[0]} has no effect on the format {format!r}")
     with _files.whole(directory) as folder:
         if format == "ctranslate2":
