@@ -186,7 +186,7 @@ def logits_of(model, arrays):
     return outputs_of(model, arrays)[getattr(model, "logits_place", 0)]
 
 
-def check_same(model, copy, atol=1e-4, beams=2):
+def check_same(model, copy, atol=1e-4, beams=3):
     """The whole pass and the steps of the copy are those of the model; beams can be reordered."""
     arrays = inputs(model)
     np.testing.assert_allclose(logits_of(copy, arrays), logits_of(model, arrays), atol=atol)
