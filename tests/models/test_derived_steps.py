@@ -4,12 +4,15 @@ The reference is a greedy search that calls the whole model on exactly the token
 """
 
 import re
+import warnings
 
 import formulas
 import keras
 import numpy as np
 import pytest
 from helpers import compiled, random, randomize, to_numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from keras import layers, ops
 
 import keras_tfmr as k
@@ -316,3 +319,55 @@ def test_a_model_is_compared_while_a_search_is_traced():
     assert model.why_not_cached() is None
     expected = formulas.log_softmax(to_numpy(model([SOURCE, first[:, None]])))[:, 0]
     np.testing.assert_allclose(to_numpy(found), expected, atol=1e-4)
+
+
+# Parts of random graphs: from vectors `x` of the target, the target ids and the context.
+PARTS = {
+    "dense": lambda x, t, c: layers.Dense(WIDTH, activation="gelu")(x),
+    "norm": lambda x, t, c: layers.LayerNormalization()(x),
+    "own activation": lambda x, t, c: layers.Dense(WIDTH, activation=summed)(x),
+    "add": lambda x, t, c: layers.Add()([x, layers.Dense(WIDTH)(x)]),
+    "ops": lambda x, t, c: ops.where(x > 0, 2 * x, ops.tanh(x)) + 0.5,
+    "sum": lambda x, t, c: 0.1 * ops.cumsum(x, axis=1),
+    "mean": lambda x, t, c: x - ops.mean(x, axis=1, keepdims=True),
+    "convolution": lambda x, t, c: layers.Conv1D(WIDTH, 2, padding="causal")(x),
+    "both ways": lambda x, t, c: layers.Conv1D(WIDTH, 3, padding="same")(x),
+    "recurrence": lambda x, t, c: masking(layers.GRU(WIDTH, return_sequences=True))(x),
+    "decoder": lambda x, t, c: decoder()(x, c),
+    "masked decoder": lambda x, t, c: decoder()(x, c, mask=ops.not_equal(t, 0)),
+    "decoder that masks an id": lambda x, t, c: decoder()(x, c, mask=ops.not_equal(t, 5)),
+    "causal": lambda x, t, c: k.CausalSelfAttention(2, 4)(x),
+    "cross": lambda x, t, c: k.CrossAttention(2, 4)(x, c),
+    "feed forward": lambda x, t, c: k.FeedForward(WIDTH, 16)(x),
+    "attention": lambda x, t, c: k.MultiHeadAttention(2, 4)(x, x, use_causal_mask=True),
+    "attention to all": lambda x, t, c: x + k.MultiHeadAttention(2, 4)(x),
+    "attention to the context": lambda x, t, c: x + k.MultiHeadAttention(2, 4)(x, c),
+    "mask": lambda x, t, c: Masking()(x),
+    "nested": lambda x, t, c: nested(layers.Dense(WIDTH), layers.Dropout(0.1))(x),
+    "nested sum": lambda x, t, c: functional(summed)(x),
+}  # fmt: skip
+LOOKS_AHEAD = {"mean", "both ways", "attention to all"}
+
+
+@pytest.mark.ci
+@TENSORFLOW
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from(sorted(PARTS)), min_size=1, max_size=3))
+def test_random_graphs_decode_as_the_model_says_or_name_a_layer(names):
+    def middle(e, t, c):
+        x = e(t)
+        for name in names:
+            x = PARTS[name](x, t, c)
+        return x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of masks that end
+        model = make(middle)
+        named = "|".join(operation.name for operation in model.operations)
+        if LOOKS_AHEAD & {*names}:
+            with pytest.raises(ValueError, match=f"({named}) looks at later tokens"):
+                model.start(SOURCE, max_length=LENGTH)
+            return
+        why = model.why_not_cached()
+        assert why is None or re.search(named, why)
+        check_decoded(model)
