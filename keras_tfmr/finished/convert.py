@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_tfmr import layers
-from keras_tfmr.compat import flatten_layers
+from keras_tfmr.compat import flatten_layers, keras_mask
 from keras_tfmr.finished.embedding import FinishedEmbedding, FinishedHead
 from keras_tfmr.finished.products import KNOWN_NORMS, Norm, Part, matrix
 from keras_tfmr.finished.stacks import (
@@ -20,7 +20,7 @@ from keras_tfmr.finished.stacks import (
 from keras_tfmr.layers.base import optional_layer
 from keras_tfmr.layers.dense import Dense
 from keras_tfmr.layers.options import WeightOptions
-from keras_tfmr.models.graph import as_plain_model, calls_of, is_given, is_reversed
+from keras_tfmr.models.graph import as_plain_model, calls_of, is_given, is_reversed, tensors_in
 from keras_tfmr.models.next_token_model import NextTokenModel
 from keras_tfmr.precision import copy_weights, without_weights
 
@@ -86,6 +86,7 @@ CONVERSIONS = {
     layers.PositionalEmbedding: Conversion(OF_EMBEDDINGS, ("inputs", "reverse"), embedding),
     layers.LMHead: Conversion(OF_PROJECTIONS | {"units"}, ("x",), of_layer(FinishedHead)),
 }
+READ_CONTEXT = layers.Decoder, layers.DecoderLayer, layers.CrossAttention
 
 
 def finished(model, kind):
@@ -109,7 +110,10 @@ def finished(model, kind):
         own_calls = [call for call in calls if call.operation is layer]
         reason = why_not_converted(layer, own_calls)
         if reason is None:
-            return CONVERSIONS[type(layer)].finish(kind, layer, own_calls)
+            copy = CONVERSIONS[type(layer)].finish(kind, layer, own_calls)
+            if isinstance(copy, FinishedEncoder):
+                copy.leaves_out_padding = is_context(own_calls, calls, outputs_of_graph)
+            return copy
         reasons[layer] = reason
         copies.append((layer, without_weights(layer, kind.dtype)))
         return copies[-1][1]
@@ -126,6 +130,28 @@ def finished(model, kind):
         copy.bounded = is_bounded(outputs_of_graph[model.logits_place], calls)
         copy.derived.follow(model.derived)
     return copy, reasons
+
+
+def is_context(own_calls, calls, outputs):
+    """Whether only attention to a context reads what calls give, and masks their padding."""
+    made = {id(x) for call in own_calls for x in call.outputs}
+    readers = [call for call in calls if made & {*map(id, tensors_in((call.args, call.kwargs)))}]
+    # Keras gives a call the mask of its input by name.
+    own_masks = all(
+        value is keras_mask(call.args[0])
+        for call in own_calls
+        for value in call.kwargs.values()
+        if is_given(value)
+    )
+    unread = not made & {*map(id, outputs)}
+    return own_masks and unread and all(reads_as_context(call, made) for call in readers)
+
+
+def reads_as_context(call, made):
+    """Whether a call reads one of the tensors with these ids as its context, by Keras's mask."""
+    if type(call.operation) not in READ_CONTEXT or "context_mask" in call.kwargs:
+        return False
+    return len(call.args) == 2 and id(call.args[0]) not in made
 
 
 LEAST_OVERFLOW = 64.0  # of a logit whose exp() could overflow in a sum over a vocabulary

@@ -3,9 +3,9 @@
 TensorFlow's op `_QuantizedMatMul` multiplies integers with oneDNN and keeps the weights in oneDNN's
 own layout. Builds of TensorFlow for Linux on x86-64 have it. Inputs are rounded to 0…255 and
 weights to −63…63, one scale for each unit. A processor without VNNI adds two products in 16 bits,
-and 2 · 255 · 63 still fits, so that every processor gives right answers. There the op is also
-faster for one row if the kernel is transposed, as it is here. The range of a product's inputs is
-found with examples, which leaves two operations for it.
+and 2 · 255 · 63 still fits, so that every processor gives right answers. Kernels are transposed,
+because a shortlist gathers whole rows; other products take as long. The range of a product's inputs
+is found with examples, which leaves two operations for it.
 
 Reference: Kim et al. 2019, From Research to Production and Back: Ludicrously Fast Neural Machine
 Translation (aclanthology.org/D19-5632).

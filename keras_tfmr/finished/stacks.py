@@ -59,6 +59,7 @@ class FinishedStack(Part):
     """
 
     causal = False
+    leaves_out_padding = False  # of products: only where nobody reads the outputs at padding
 
     def __init__(self, kind, layer):
         super().__init__(layer.name)
@@ -88,8 +89,8 @@ class FinishedStack(Part):
         """
         batch, length, _ = ops.shape(x)
         mask = keras_mask(x) if mask is None else mask
-        # A causal model's padding has logits, too, and scores are of all positions.
-        shape = Shape.of_tokens(batch, length, None if scores or self.causal else mask)
+        left_out = mask if self.leaves_out_padding and not scores else None
+        shape = Shape.of_tokens(batch, length, left_out)
         positions = ops.arange(length, dtype="int32")
         rotation, bias = rotation_and_bias(self.relative_positions, positions)
         padding = None if mask is None else ops.cast(mask, "bool")[:, None, None]

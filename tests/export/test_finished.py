@@ -152,3 +152,23 @@ def test_a_quantised_model_and_other_models_are_left_as_they_are():
             optimize_for_decoding(model, "int8")
     narrow = optimize_for_decoding(classifier, "bfloat16")
     assert {weight.dtype for weight in narrow.weights} == {"bfloat16"}
+
+
+@pytest.mark.filterwarnings("ignore:Layer 'conv1d.*mask")
+@pytest.mark.parametrize("mixes", [False, True])
+def test_padding_is_left_out_where_nobody_reads_it(mixes):
+    """A convolution reads what an encoder gives at padding."""
+    source_ids, target_ids = (
+        keras.Input((None,), dtype="int32", name=f"{side}_ids") for side in ("source", "target")
+    )
+    embedding, sizes = PositionalEmbedding(20, 16), dict(num_layers=1, d_model=16, dff=32)
+    context = Encoder(**sizes, num_heads=2, name="encoder")(embedding(source_ids))
+    if mixes:
+        context = keras.layers.Conv1D(16, 3, padding="same")(context)
+    x = Decoder(**sizes, num_heads=2)(embedding(target_ids), context)
+    model = TranslationModel([source_ids, target_ids], LMHead(20)(x))
+    randomize(model)
+    arrays = [np.array([[3, 4, 5, 6], [3, 4, 0, 0]]), np.array([[1, 3], [1, 4]])]
+    copy = optimize_for_decoding(model)
+    assert copy.get_layer("encoder").leaves_out_padding is not mixes
+    np.testing.assert_allclose(to_numpy(copy(arrays)), to_numpy(model(arrays)), atol=1e-4)
